@@ -1,0 +1,2 @@
+// Package committer is the flush engine.
+package committer

@@ -1,0 +1,6 @@
+//go:build !crashpoints
+
+package crash
+
+// Point does nothing in this build.
+func Point(Name) {}
