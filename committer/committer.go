@@ -1,0 +1,340 @@
+package committer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/walsink/walsink/internal/crash"
+	"github.com/walsink/walsink/record"
+	"github.com/walsink/walsink/sinks"
+)
+
+// A Committer flushes completed batches of a log into one sink. All methods are
+// safe for concurrent use.
+type Committer struct {
+	sink sinks.Sink
+	info sinks.Info
+	id   string
+	log  Log
+	opts Options
+
+	ctx      context.Context // of all calls of the sink by workers
+	cancel   context.CancelFunc
+	stop     chan struct{} // closed when Close begins
+	failed   chan struct{} // closed when a lane stops because of an error
+	draining atomic.Int32  // calls of Drain under way
+
+	mu     sync.Mutex
+	lanes  map[string]*lane // nil while Open is at it
+	closed bool
+	once   sync.Once // closes failed
+	finish func() error
+}
+
+// New returns a Committer for the sink under the given sink id, without lanes.
+// Neither sink nor log are closed by it; both are to outlive it.
+func New(sink sinks.Sink, id string, log Log, opts Options) (*Committer, error) {
+	if err := (sinks.LaneID{Sink: id, Lane: "x"}).Validate(); err != nil {
+		return nil, fmt.Errorf("committer: %w", err)
+	}
+	info := sink.Info()
+	if len(info.Format) > 255 {
+		return nil, fmt.Errorf("committer: format of sink %s is %d bytes, the limit is 255", info.Name, len(info.Format))
+	}
+	c := &Committer{
+		sink: sink, info: info, id: id, log: log, opts: opts.withDefaults(),
+		stop: make(chan struct{}), failed: make(chan struct{}), lanes: make(map[string]*lane),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.finish = sync.OnceValue(c.close)
+	return c, nil
+}
+
+// Open takes a lane over from whoever held it, decides by the opening table how
+// it goes on, and starts its worker, which flushes all that is complete at once.
+// It waits for a store that does not answer as a flush would: until ctx ends, or
+// MaxAttempts. A refusal wraps one of the Err sentinels, has changed neither
+// mark nor log, and will be the same the next time.
+func (c *Committer) Open(ctx context.Context, name string) (Opening, error) {
+	id := sinks.LaneID{Sink: c.id, Lane: name}
+	if err := id.Validate(); err != nil {
+		return Opening{}, fmt.Errorf("open lane: %w", err)
+	}
+	if err := c.reserve(name); err != nil {
+		return Opening{}, fmt.Errorf("open lane %s: %w", id, err)
+	}
+	l, o, err := c.open(ctx, id)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && c.closed {
+		err = errors.Join(ErrClosed, l.handle.Close())
+	}
+	if err != nil {
+		delete(c.lanes, name)
+		return Opening{}, fmt.Errorf("open lane %s: %w", id, err)
+	}
+	c.lanes[name] = l
+	go l.run()
+	return o, nil
+}
+
+func (c *Committer) reserve(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	if _, ok := c.lanes[name]; ok {
+		return errors.New("it is open already")
+	}
+	c.lanes[name] = nil
+	return nil
+}
+
+// open acquires the lane and carries the verdict out.
+func (c *Committer) open(ctx context.Context, id sinks.LaneID) (*lane, Opening, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	handle, mark, err := c.acquire(ctx, id)
+	if err != nil {
+		return nil, Opening{}, err
+	}
+	crash.Point(crash.FenceRaised)
+	v := viewOf(c.log, id.String())
+	d := decide(v, mark, c.opts)
+	if d.err == nil {
+		d.err = c.enact(ctx, handle, id, mark, &d)
+	}
+	if d.err != nil {
+		return nil, Opening{}, errors.Join(d.err, handle.Close())
+	}
+	c.opts.Logger.Info("lane open", "lane", id.Lane, "outcome", d.Outcome.String(), "batch", mark.Seq, "checkpoint", mark.Checkpoint)
+	return c.newLane(id, handle, d.Mark), d.Opening, nil
+}
+
+// acquire takes the lane over, with the retries of a flush.
+func (c *Committer) acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, sinks.Mark, error) {
+	for attempt := 1; ; attempt++ {
+		call, cancel := context.WithTimeout(ctx, c.opts.MarkTimeout)
+		handle, mark, err := c.sink.Acquire(call, id)
+		cancel()
+		if err == nil {
+			return handle, mark, nil
+		}
+		kind := sinks.KindOf(err)
+		if kind == sinks.Permanent || c.opts.MaxAttempts > 0 && attempt >= c.opts.MaxAttempts {
+			return nil, mark, err
+		}
+		wait := backoff(c.opts.RetryMin, c.opts.RetryMax, attempt)
+		c.opts.Logger.Warn("lane not acquired, trying again", "lane", id.Lane, "kind", kind.String(), "err", err, "wait", wait)
+		if f := c.opts.Observer.Retrying; f != nil {
+			f(id.Lane, kind, err, wait)
+		}
+		if !c.sleep(ctx, wait) {
+			return nil, mark, errors.Join(c.ended(ctx), err)
+		}
+	}
+}
+
+// ended says why a wait was cut short.
+func (c *Committer) ended(ctx context.Context) error {
+	if c.stopping() {
+		return ErrClosed
+	}
+	return context.Cause(ctx)
+}
+
+// enact makes the changes of a verdict: first the store, then the log.
+func (c *Committer) enact(ctx context.Context, handle sinks.Lane, id sinks.LaneID, mark sinks.Mark, d *verdict) error {
+	if d.write != nil {
+		c.opts.Logger.Warn("writing the mark on an operator's word", "lane", id.Lane, "from", mark.Seq, "to", d.write.Seq)
+		if _, err := handle.Flush(ctx, overrideStep(id, mark, *d.write)); err != nil {
+			return fmt.Errorf("write mark: %w", err)
+		}
+		m, err := handle.Mark(ctx)
+		if err != nil {
+			return fmt.Errorf("read mark: %w", err)
+		}
+		d.Mark = m
+	}
+	if d.reset != nil {
+		if err := c.log.Reset(id.String(), *d.reset); err != nil {
+			return fmt.Errorf("reset log: %w", err)
+		}
+	}
+	if d.Mark.Seq > 0 {
+		return c.log.Commit(id.String(), d.Mark.Seq)
+	}
+	return nil
+}
+
+func (c *Committer) newLane(id sinks.LaneID, handle sinks.Lane, mark sinks.Mark) *lane {
+	key := id.String()
+	head, _, _ := c.log.Head(key)
+	return &lane{
+		c: c, id: id, key: key, info: c.info, opts: c.opts, log: c.opts.Logger,
+		handle: handle, mark: mark, src: newSource(c.log, key), opened: head.Seq,
+		wake: make(chan struct{}, 1), done: make(chan struct{}), changed: make(chan struct{}),
+		status: LaneStatus{Lane: id.Lane, State: StateIdle, Mark: mark},
+	}
+}
+
+// Notify says that a checkpoint completed: the workers look into the log.
+func (c *Committer) Notify() {
+	crash.Point(crash.CompleteReceived)
+	for _, l := range c.list() {
+		l.notify()
+	}
+}
+
+func (l *lane) notify() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// list returns the open lanes in order of name.
+func (c *Committer) list() []*lane {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []*lane
+	for _, l := range c.lanes {
+		if l != nil {
+			out = append(out, l)
+		}
+	}
+	slices.SortFunc(out, func(a, b *lane) int { return strings.Compare(a.id.Lane, b.id.Lane) })
+	return out
+}
+
+// Drain flushes without waiting for FlushBytes or FlushAge, and returns nil when
+// everything that is complete now is in the store. Else, when a lane has
+// stopped and the others are through, or ctx has ended, or Close was called, the
+// error says what is not, and why.
+func (c *Committer) Drain(ctx context.Context) error {
+	c.draining.Add(1)
+	defer c.draining.Add(-1)
+	var errs []error
+	for _, l := range c.list() {
+		l.notify()
+	}
+	for _, l := range c.list() {
+		errs = append(errs, l.drain(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (l *lane) drain(ctx context.Context) error {
+	target, _, _ := l.c.log.Head(l.key)
+	for {
+		l.mu.Lock()
+		st, err, changed := l.status, l.err, l.changed
+		l.mu.Unlock()
+		switch {
+		case st.Mark.Seq >= target.Seq:
+			return nil
+		case err != nil:
+			return l.undrained(st, target, err)
+		case st.State == StateClosed:
+			return l.undrained(st, target, ErrClosed)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			err := context.Cause(ctx)
+			if st.LastError != "" && st.LastErrorAt.After(st.Mark.UpdatedAt) {
+				err = fmt.Errorf("%w; last error: %s", err, st.LastError)
+			}
+			return l.undrained(st, target, err)
+		}
+	}
+}
+
+func (l *lane) undrained(st LaneStatus, target record.Head, err error) error {
+	return fmt.Errorf("drain lane %s: batches %d to %d, up to checkpoint %d, are not in the store: %w",
+		l.id, st.Mark.Seq+1, target.Seq, target.Checkpoint, err)
+}
+
+// Err returns why lanes have stopped, all of them joined, or nil.
+func (c *Committer) Err() error {
+	var errs []error
+	for _, l := range c.list() {
+		l.mu.Lock()
+		errs = append(errs, l.err)
+		l.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// Failed is closed when the first lane stops because of an error.
+func (c *Committer) Failed() <-chan struct{} { return c.failed }
+
+func (c *Committer) fail() { c.once.Do(func() { close(c.failed) }) }
+
+func (c *Committer) stopping() bool {
+	select {
+	case <-c.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// sleep waits, and reports false if ctx ends or the Committer closes meanwhile.
+func (c *Committer) sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-c.stop:
+	}
+	return false
+}
+
+// Close stops the workers and returns when they have ended. A flush under way has
+// CloseTimeout to finish, is then cancelled, and becomes a replay; nothing is
+// lost by it. Close returns errors of releasing lanes, and names lanes whose sink
+// does not obey the cancellation. It is idempotent.
+func (c *Committer) Close() error { return c.finish() }
+
+func (c *Committer) close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	close(c.stop)
+	lanes := c.list()
+	defer time.AfterFunc(c.opts.CloseTimeout, c.cancel).Stop()
+	late := make(chan struct{})
+	defer time.AfterFunc(2*c.opts.CloseTimeout, func() { close(late) }).Stop()
+	defer c.cancel()
+	var errs []error
+	for _, l := range lanes {
+		errs = append(errs, l.wait(late))
+	}
+	return errors.Join(errs...)
+}
+
+// wait returns when the worker has ended, or when it is late.
+func (l *lane) wait(late <-chan struct{}) error {
+	select {
+	case <-l.done:
+		return l.closeErr
+	case <-late:
+	}
+	select {
+	case <-l.done:
+		return l.closeErr
+	default:
+		return fmt.Errorf("close lane %s: the sink does not return from a cancelled call", l.id)
+	}
+}

@@ -1,0 +1,252 @@
+package committer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/walsink/walsink/internal/crash"
+	"github.com/walsink/walsink/internal/plant"
+	"github.com/walsink/walsink/sinks"
+)
+
+// perform tries a step until the mark says that it is in, or that the mark has
+// moved. An error stops the lane.
+func (l *lane) perform(st *step) error {
+	start := time.Now()
+	for attempt := 1; ; attempt++ {
+		l.setState(StateFlushing)
+		crash.Point(crash.FlushMarkRead)
+		ctx, cancel := l.context(l.opts.StepTimeout)
+		res, err := l.handle.Flush(ctx, &st.Step)
+		cancel()
+		if err == nil {
+			return l.flushed(st, res, start)
+		}
+		again, err := l.failed(st, err, attempt, start)
+		if !again {
+			return err
+		}
+	}
+}
+
+// flushed deals with a step that the sink says is in.
+func (l *lane) flushed(st *step, res sinks.Result, start time.Time) error {
+	next := st.Next
+	next.Fence = l.mark.Fence
+	if n := len(res.Rejected); n > 0 {
+		m, err := l.settle()
+		if err != nil {
+			return err
+		}
+		if m.Tip() != next.Tip() || m.Dead != next.Dead+uint64(n) || m.Records+uint64(n) != next.Records {
+			return l.wrap("flush", st.Batches[0].Checkpoint, fmt.Errorf("sink %s rejected %d records, but its mark counts %d dead of %d, not %d of %d",
+				l.info.Name, n, m.Dead, m.Dead+m.Records, next.Dead+uint64(n), next.Dead+next.Records))
+		}
+		next = m
+	}
+	return l.in(st, next, false, start)
+}
+
+// in deals with a step that is in the store: next is its mark.
+func (l *lane) in(st *step, next sinks.Mark, settled bool, start time.Time) error {
+	if st.Next.Partial != nil && st.Prev.Partial == nil {
+		crash.Point(crash.FlushChunkFirst)
+	}
+	dead := int64(next.Dead - st.Prev.Dead)
+	if err := l.adopt(next); err != nil {
+		return err
+	}
+	info := StepInfo{
+		Checkpoint: st.parts[len(st.parts)-1].batch.Checkpoint, Batches: len(st.parts), Bytes: st.Bytes,
+		Records: int64(next.Records - st.Prev.Records), Dead: dead, Settled: settled,
+	}
+	if st.Next.Partial != nil {
+		info.Batches = 0
+	} else {
+		l.since = time.Time{}
+	}
+	l.count(info)
+	if f := l.opts.Observer.Flushed; f != nil {
+		f(l.id.Lane, info, time.Since(start))
+	}
+	return nil
+}
+
+// failed decides what to do after an error of Flush. With again, the same step
+// is to be tried once more.
+func (l *lane) failed(st *step, ferr error, attempt int, start time.Time) (again bool, err error) {
+	kind := sinks.KindOf(ferr)
+	l.failing(kind, ferr)
+	if plant.Active(plant.SkipFailure) && kind != sinks.Cancelled {
+		l.skip = st.Batches[len(st.Batches)-1].Seq
+		return false, nil
+	}
+	m, err := l.settle()
+	if plant.Active(plant.RetryCommit) && kind == sinks.Ambiguous && err == nil {
+		st.Prev = m
+		return true, nil
+	}
+	switch {
+	case err != nil:
+		return false, l.wrap("flush", st.Batches[0].Checkpoint, err)
+	case m.Tip() == st.Next.Tip():
+		return false, l.in(st, m, true, start)
+	case m.Tip() != st.Prev.Tip():
+		return false, l.moved(m)
+	case st.readErr != nil:
+		return false, l.wrap("read", st.Batches[0].Checkpoint, st.readErr)
+	}
+	switch kind {
+	case sinks.Permanent:
+		return false, fmt.Errorf("lane stopped: %w", ferr)
+	case sinks.Poison:
+		return false, l.poisoned(st, ferr)
+	}
+	return l.again(st, kind, ferr, attempt)
+}
+
+// moved goes on from a mark that is neither before nor after the step: the
+// opening rules again, as far as a running lane can.
+func (l *lane) moved(m sinks.Mark) error {
+	l.mark, l.since = m, time.Time{}
+	if err := l.lost(viewOf(l.c.log, l.key)); err != nil {
+		return err
+	}
+	l.log.Warn("the mark moved, going on from there", "lane", l.id.Lane, "batch", m.Seq, "checkpoint", m.Checkpoint)
+	return l.adopt(m)
+}
+
+// again waits for another attempt, unless the attempts are used up.
+func (l *lane) again(st *step, kind sinks.Kind, ferr error, attempt int) (bool, error) {
+	if limit := l.opts.MaxAttempts; limit > 0 && attempt >= limit {
+		if plant.Active(plant.RetryDrops) {
+			l.skip = st.Batches[len(st.Batches)-1].Seq
+			return false, nil
+		}
+		return false, fmt.Errorf("lane stopped after %d attempts at %s, which stays in the log: %w", attempt, names(st), ferr)
+	}
+	if err := l.pause(StateRetrying, kind, ferr, attempt); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// names lists the batches of a step for people.
+func names(st *step) string {
+	first, last := st.Batches[0], st.Batches[len(st.Batches)-1]
+	if len(st.Batches) == 1 {
+		return fmt.Sprintf("batch %d (checkpoint %d)", first.Seq, first.Checkpoint)
+	}
+	return fmt.Sprintf("batches %d to %d (checkpoints %d to %d)", first.Seq, last.Seq, first.Checkpoint, last.Checkpoint)
+}
+
+// poisoned puts the rejected records aside, durably, or stops the lane.
+func (l *lane) poisoned(st *step, ferr error) error {
+	if !l.opts.DeadLetters {
+		return fmt.Errorf("lane stopped at a record that the store will never take: %w", ferr)
+	}
+	bad, named := []sinks.Reject(nil), false
+	if e, ok := errors.AsType[*sinks.Error](ferr); ok {
+		bad = e.Bad
+	}
+	for i, p := range st.parts {
+		s, err := p.rejected(i, bad)
+		if err != nil {
+			return l.wrap("flush", p.batch.Checkpoint, fmt.Errorf("%w: %w", err, ferr))
+		}
+		if len(s) == len(p.split) {
+			continue
+		}
+		named = true
+		if len(s) > l.opts.DeadLimit {
+			return fmt.Errorf("lane stopped: %d records of batch %d (checkpoint %d) are bad, the limit is %d: %w",
+				len(s), p.batch.Seq, p.batch.Checkpoint, l.opts.DeadLimit, ferr)
+		}
+		if err := l.note(p, s); err != nil {
+			return err
+		}
+	}
+	if !named {
+		return l.wrap("flush", st.Batches[0].Checkpoint, fmt.Errorf("%w: %w", errNothingNew, ferr))
+	}
+	return nil
+}
+
+func (l *lane) note(p part, s split) error {
+	data, err := s.encode()
+	if err == nil {
+		err = l.c.log.PutNote(l.key, p.batch.Seq, data)
+	}
+	if err != nil {
+		return l.wrap("note dead letters", p.batch.Checkpoint, err)
+	}
+	l.log.Warn("records put aside", "lane", l.id.Lane, "checkpoint", p.batch.Checkpoint, "dead", len(s))
+	return nil
+}
+
+// settle reads the mark until it answers. An error stops the lane.
+func (l *lane) settle() (sinks.Mark, error) {
+	start := time.Now()
+	for attempt := 1; ; attempt++ {
+		l.setState(StateVerifying)
+		m, err := l.readMark()
+		if err == nil {
+			return m, nil
+		}
+		kind := sinks.KindOf(err)
+		switch {
+		case kind == sinks.Fenced:
+			return m, fmt.Errorf("a newer owner has taken the lane over: %w", err)
+		case kind == sinks.Permanent:
+			return m, fmt.Errorf("the outcome is unknown, and the mark cannot be read: %w", err)
+		case l.c.ctx.Err() != nil:
+			return m, errStopping
+		}
+		if d := time.Since(start); d >= l.opts.UnknownAfter {
+			err = fmt.Errorf("the outcome of the flush is unknown since %s: %w", d.Round(time.Second), err)
+			l.log.Error("outcome unknown", "lane", l.id.Lane, "since", d, "err", err)
+		}
+		l.failing(kind, err)
+		if err := l.pause(StateVerifying, kind, err, attempt); err != nil {
+			return m, err
+		}
+	}
+}
+
+// readMark asks for the mark once. When our own context has ended it does so on
+// a short one that has not: to know is worth one more call.
+func (l *lane) readMark() (sinks.Mark, error) {
+	ctx, cancel := l.context(l.opts.MarkTimeout)
+	if l.c.ctx.Err() != nil {
+		cancel()
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(l.c.ctx), l.opts.CloseTimeout/2)
+	}
+	defer cancel()
+	return l.handle.Mark(ctx)
+}
+
+// pause waits before another attempt.
+func (l *lane) pause(state State, kind sinks.Kind, err error, attempt int) error {
+	wait := backoff(l.opts.RetryMin, l.opts.RetryMax, attempt)
+	l.retrying(state, wait)
+	if f := l.opts.Observer.Retrying; f != nil {
+		f(l.id.Lane, kind, err, wait)
+	}
+	if !l.c.sleep(l.c.ctx, wait) {
+		return errStopping
+	}
+	return nil
+}
+
+// backoff is a random time up to base doubled for each attempt after the first,
+// and up to limit.
+func backoff(base, limit time.Duration, attempt int) time.Duration {
+	top := limit
+	if shift := attempt - 1; shift < 32 && base<<shift>>shift == base {
+		top = min(limit, base<<shift)
+	}
+	return rand.N(top) + 1
+}

@@ -1,0 +1,291 @@
+package committer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/walsink/walsink/internal/crash"
+	"github.com/walsink/walsink/internal/plant"
+	"github.com/walsink/walsink/record"
+	"github.com/walsink/walsink/sinks"
+)
+
+// maxBatches bounds the batches of one step: each is an audit row.
+const maxBatches = 1000
+
+// A lane is a worker. Fields above mu belong to it alone once it runs.
+type lane struct {
+	c    *Committer
+	id   sinks.LaneID
+	key  string // the lane's name in the log
+	info sinks.Info
+	opts Options
+	log  *slog.Logger
+
+	handle sinks.Lane
+	mark   sinks.Mark
+	src    *source
+	cuts   []part    // what is left of the batch that is being cut
+	opened uint64    // end of the log when the lane was opened; up to it nothing waits
+	since  time.Time // when the worker first saw what is pending now
+	skip   uint64    // planted bugs only: batches up to it are passed over
+
+	wake chan struct{} // holds one token
+	done chan struct{} // closed when the worker has ended
+
+	closeErr error // of the handle; set before done is closed
+
+	mu      sync.Mutex
+	status  LaneStatus
+	err     error         // why the worker stopped
+	changed chan struct{} // closed and replaced when status or err changes
+}
+
+// errStopping ends a worker because the Committer closes.
+var errStopping = errors.New("closing")
+
+func (l *lane) run() {
+	defer close(l.done)
+	err := l.work()
+	l.src.cursor.close()
+	if cerr := l.handle.Close(); cerr != nil {
+		l.closeErr = fmt.Errorf("close lane %s: %w", l.id, cerr)
+	}
+	l.ended(err)
+}
+
+// work flushes what is complete, oldest first, until something stops the lane.
+func (l *lane) work() error {
+	for {
+		if l.c.stopping() {
+			return errStopping
+		}
+		st, wait, err := l.next()
+		switch {
+		case err != nil:
+			return err
+		case st != nil:
+			if err := l.perform(st); err != nil {
+				return err
+			}
+		default:
+			if err := l.idle(wait); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// idle waits for news, or for the given time if it is not 0.
+func (l *lane) idle(wait time.Duration) error {
+	state := StateIdle
+	var timer <-chan time.Time
+	if wait > 0 {
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		state, timer = StateWaiting, t.C
+	}
+	l.setState(state)
+	select {
+	case <-l.wake:
+	case <-timer:
+	case <-l.c.stop:
+		return errStopping
+	}
+	return nil
+}
+
+// pending returns the complete batches that continue the mark.
+func (l *lane) pending() ([]record.Batch, error) {
+	head, _, _ := l.c.log.Head(l.key)
+	if head.Chain == l.mark.Chain {
+		return nil, nil
+	}
+	v := viewOf(l.c.log, l.key)
+	i, ok := v.connect(l.mark)
+	if !ok {
+		return nil, cmp.Or(l.lost(v), ErrStateBehind)
+	}
+	return v.batches[i:], nil
+}
+
+// lost says why a running lane cannot go on from its mark: a refusal of the
+// opening table, or that only a start could answer it.
+func (l *lane) lost(v view) error {
+	err := decide(v, l.mark, Options{Stateful: true}).err
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("flush lane %s: the store moved under the running lane: %w; open the lane again", l.id, err)
+}
+
+// next returns the step that comes next, or how long to wait for it, 0 for ever.
+func (l *lane) next() (*step, time.Duration, error) {
+	batches, err := l.pending()
+	if err != nil {
+		return nil, 0, err
+	}
+	if plant.Active(plant.SkipFailure) || plant.Active(plant.RetryDrops) {
+		batches = slices.DeleteFunc(batches, func(b record.Batch) bool { return b.Seq <= l.skip })
+	}
+	if len(batches) == 0 {
+		l.since = time.Time{}
+		return nil, 0, nil
+	}
+	if wait := l.hold(batches); wait > 0 {
+		return nil, wait, nil
+	}
+	if err := samePartial(l.mark, batches[0]); err != nil {
+		return nil, 0, fmt.Errorf("flush lane %s: %w", l.id, err)
+	}
+	parts, err := l.parts(batches)
+	if err != nil {
+		return nil, 0, l.wrap("read", batches[0].Checkpoint, err)
+	}
+	st, err := l.src.step(l.id, l.mark, parts)
+	if err != nil {
+		return nil, 0, l.wrap("read", batches[0].Checkpoint, err)
+	}
+	st.Tolerate = l.tolerate(parts)
+	return st, 0, nil
+}
+
+// hold says how much longer the batches wait for company.
+func (l *lane) hold(batches []record.Batch) time.Duration {
+	if l.since.IsZero() {
+		l.since = time.Now()
+	}
+	var bytes int64
+	for _, b := range batches {
+		bytes += int64(b.Bytes)
+	}
+	if l.opts.FlushAge <= 0 || l.mark.Seq < l.opened || l.mark.Partial != nil || l.c.draining.Load() > 0 ||
+		l.opts.FlushBytes > 0 && bytes >= l.opts.FlushBytes {
+		return 0
+	}
+	return l.opts.FlushAge - time.Since(l.since)
+}
+
+// parts chooses what goes into the next step: the next part of a batch that has
+// to be cut, or as many whole batches as fit.
+func (l *lane) parts(batches []record.Batch) ([]part, error) {
+	first := batches[0]
+	if l.mark.Partial != nil || l.info.Chunked && l.info.StepBytes > 0 && int64(first.Bytes) > l.info.StepBytes {
+		return l.cut(first)
+	}
+	limit := l.opts.StepBytes
+	if l.info.StepBytes > 0 {
+		limit = min(limit, l.info.StepBytes)
+	}
+	var parts []part
+	var bytes int64
+	for _, b := range batches {
+		bytes += int64(b.Bytes)
+		if len(parts) > 0 && (bytes > limit || b.Format != l.info.Format) || len(parts) == maxBatches {
+			break
+		}
+		if err := l.format(b); err != nil {
+			return nil, err
+		}
+		s, err := l.split(b)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, whole(b, s))
+	}
+	return parts, nil
+}
+
+// cut returns the next part of a batch that is written in several steps.
+func (l *lane) cut(b record.Batch) ([]part, error) {
+	if err := l.format(b); err != nil {
+		return nil, err
+	}
+	var from uint64
+	if l.mark.Partial != nil {
+		from = l.mark.Partial.Done
+	}
+	for len(l.cuts) > 0 && (l.cuts[0].batch.Seq != b.Seq || l.cuts[0].from < from) {
+		l.cuts = l.cuts[1:]
+	}
+	if len(l.cuts) == 0 || l.cuts[0].from != from {
+		var limit int64
+		if l.info.Chunked {
+			limit = l.info.StepBytes
+		}
+		cuts, err := l.src.cut(b, from, limit)
+		if err != nil {
+			return nil, err
+		}
+		l.cuts = cuts
+	}
+	p := l.cuts[0]
+	var err error
+	p.split, err = l.split(b)
+	return []part{p}, err
+}
+
+// tolerate is how many more dead records each of the batches may have.
+func (l *lane) tolerate(parts []part) int {
+	if !l.opts.DeadLetters {
+		return 0
+	}
+	n := l.opts.DeadLimit
+	for _, p := range parts {
+		n = min(n, max(0, l.opts.DeadLimit-len(p.split)))
+	}
+	return n
+}
+
+// format refuses a batch in a wire form that the sink does not take.
+func (l *lane) format(b record.Batch) error {
+	if b.Format == l.info.Format {
+		return nil
+	}
+	return fmt.Errorf("%w: it is %q, sink %s takes %q; drain with the options it was written under, then change them",
+		ErrFormat, b.Format, l.info.Name, l.info.Format)
+}
+
+// split reads which records of a batch are dead.
+func (l *lane) split(b record.Batch) (split, error) {
+	data, err := l.c.log.Note(l.key, b.Seq)
+	if err != nil {
+		return nil, err
+	}
+	s, err := decodeSplit(data, b)
+	if p := l.mark.Partial; p != nil && p.Batch.Seq == b.Seq {
+		s = s.adopt(p)
+	}
+	return s, err
+}
+
+// adopt takes m for the mark, and tells the log.
+func (l *lane) adopt(m sinks.Mark) error {
+	crash.Point(crash.FlushAnswered)
+	l.mark = m
+	if m.Seq > 0 {
+		if err := l.c.log.Commit(l.key, m.Seq); err != nil {
+			return fmt.Errorf("commit lane %s batch %d: %w", l.id, m.Seq, err)
+		}
+	}
+	crash.Point(crash.FlushNoted)
+	if m.Seq > 0 && m.Seq <= l.opened {
+		crash.Point(crash.OpenFlushed)
+	}
+	return nil
+}
+
+func (l *lane) wrap(op string, checkpoint uint64, err error) error {
+	return fmt.Errorf("%s lane %s checkpoint %d: %w", op, l.id, checkpoint, err)
+}
+
+// context returns the context of one call of the sink.
+func (l *lane) context(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(l.c.ctx, d)
+}

@@ -1,0 +1,291 @@
+package committer
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/walsink/walsink/record"
+	"github.com/walsink/walsink/sinks"
+)
+
+// A part is a run of records of one batch, numbers from up to, but not
+// including, to.
+type part struct {
+	batch    record.Batch
+	from, to uint64
+	bytes    int64 // of all its records, dead ones included
+	split    split // of the whole batch
+}
+
+func whole(b record.Batch, s split) part {
+	return part{batch: b, to: b.Records, bytes: int64(b.Bytes), split: s}
+}
+
+// ends reports whether the batch ends in the part.
+func (p part) ends() bool { return p.to == p.batch.Records }
+
+// dead are the dead records of the part.
+func (p part) dead() split { return p.split.within(p.from, p.to) }
+
+// A step is a sinks.Step with what the engine has to know of it.
+type step struct {
+	sinks.Step
+	parts   []part
+	readErr error // why Runs ended early: the log could not be read
+}
+
+// A source reads the batches of one lane.
+type source struct {
+	log    Log
+	key    string
+	cursor cursor
+}
+
+func newSource(log Log, key string) *source {
+	open := func(seq uint64) iter.Seq2[record.Block, error] { return log.Blocks(key, seq) }
+	return &source{log: log, key: key, cursor: cursor{open: open}}
+}
+
+// step puts the parts after the mark into one step. Of several, each is a whole
+// batch.
+func (s *source) step(id sinks.LaneID, prev sinks.Mark, parts []part) (*step, error) {
+	st := &step{parts: parts}
+	st.ID, st.Prev, st.Next = id, prev, prev
+	for i, p := range parts {
+		dead := p.dead()
+		letters, size, err := s.letters(i, p, dead)
+		if err != nil {
+			return nil, err
+		}
+		st.Dead = append(st.Dead, letters...)
+		st.Records += int64(p.to-p.from) - int64(len(dead))
+		st.Bytes += p.bytes - size
+		st.Batches = append(st.Batches, sinks.Audit{Batch: p.batch, Dead: uint64(len(p.split.within(0, p.to)))})
+	}
+	st.Next = after(prev, parts[len(parts)-1])
+	st.Next.Records += uint64(st.Records)
+	st.Next.Dead += uint64(len(st.Dead))
+	st.Runs = s.runs(st)
+	return st, nil
+}
+
+// after is the mark behind p, without its counts.
+func after(prev sinks.Mark, p part) sinks.Mark {
+	m := prev
+	if !p.ends() {
+		m.Partial = &sinks.Partial{Batch: p.batch, Done: p.to, Dead: p.split.within(0, p.to).numbers()}
+		return m
+	}
+	h := p.batch.Head()
+	m.Seq, m.Chain, m.Checkpoint, m.Position, m.Partial = h.Seq, h.Chain, h.Checkpoint, h.Position, nil
+	return m
+}
+
+// letters copies the dead records of a part out of the log.
+func (s *source) letters(i int, p part, dead split) (out []sinks.DeadLetter, size int64, err error) {
+	if len(dead) == 0 {
+		return nil, 0, nil
+	}
+	var first uint64
+	for block, err := range s.log.Blocks(s.key, p.batch.Seq) {
+		if err != nil {
+			return nil, 0, err
+		}
+		end := first + uint64(block.Len())
+		for _, r := range dead.within(first, end) {
+			rec := slices.Clone(block.Record(int(r.Number - first)))
+			size += int64(len(rec))
+			out = append(out, sinks.DeadLetter{
+				Reject:     sinks.Reject{Batch: i, Number: r.Number, Field: r.Field, Code: r.Code, Reason: r.Reason},
+				Checkpoint: p.batch.Checkpoint, Record: rec,
+			})
+		}
+		if first = end; first >= p.to {
+			break
+		}
+	}
+	if len(out) != len(dead) {
+		return nil, 0, fmt.Errorf("%w: checkpoint %d ends before its dead records", ErrDamaged, p.batch.Checkpoint)
+	}
+	return out, size, nil
+}
+
+// runs ranges over the good records of a step, and remembers why it ended early.
+func (s *source) runs(st *step) iter.Seq2[sinks.Run, error] {
+	return func(yield func(sinks.Run, error) bool) {
+		st.readErr = nil
+		for i, p := range st.parts {
+			read := s.cursor.part
+			if p.from == 0 && p.ends() {
+				read = s.whole
+			}
+			more, err := read(p, func(first uint64, b record.Block) bool { return good(i, p, first, b, yield) })
+			if err != nil {
+				st.readErr = err
+				yield(sinks.Run{}, err)
+			}
+			if !more || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// good yields b without its dead records.
+func good(i int, p part, first uint64, b record.Block, yield func(sinks.Run, error) bool) bool {
+	at := 0
+	send := func(to int) bool {
+		return at == to || yield(sinks.Run{Batch: i, First: first + uint64(at), Block: b.Slice(at, to)}, nil)
+	}
+	for _, r := range p.split.within(first, first+uint64(b.Len())) {
+		to := int(r.Number - first)
+		if !send(to) {
+			return false
+		}
+		at = to + 1
+	}
+	return send(b.Len())
+}
+
+// whole reads a batch and compares it with its footer before it comes to an end,
+// so that an atomic step over it cannot succeed with other records.
+func (s *source) whole(p part, use func(uint64, record.Block) bool) (bool, error) {
+	h := record.NewHasher()
+	for block, err := range s.log.Blocks(s.key, p.batch.Seq) {
+		if err != nil {
+			return false, err
+		}
+		first := h.Records()
+		h.Add(block)
+		if !use(first, block) {
+			return false, nil
+		}
+	}
+	return true, verify(p.batch, h)
+}
+
+func verify(b record.Batch, h *record.Hasher) error {
+	if h.Records() == b.Records && h.Bytes() == b.Bytes && h.Sum() == b.Digest {
+		return nil
+	}
+	return fmt.Errorf("%w: checkpoint %d was sealed with %d records, %d bytes, digest %s; the log holds %d, %d, %s; "+
+		"run verify, and set the batch aside or restore it", ErrDamaged, b.Checkpoint, b.Records, b.Bytes, b.Digest, h.Records(), h.Bytes(), h.Sum())
+}
+
+// cut divides the records of a batch from number from on into parts of about
+// limit bytes, at least one record each, and compares all of it with its footer.
+// Without a limit there is one part.
+func (s *source) cut(b record.Batch, from uint64, limit int64) ([]part, error) {
+	h, c := record.NewHasher(), cutter{batch: b, limit: limit, at: from}
+	for block, err := range s.log.Blocks(s.key, b.Seq) {
+		if err != nil {
+			return nil, err
+		}
+		first := h.Records()
+		h.Add(block)
+		if skip := from - min(from, first); skip < uint64(block.Len()) {
+			c.add(block.Slice(int(skip), block.Len()))
+		}
+	}
+	if err := verify(b, h); err != nil {
+		return nil, err
+	}
+	if from > b.Records {
+		return nil, fmt.Errorf("%w: the mark is at record %d of checkpoint %d, which has %d", ErrReplayDiffers, from, b.Checkpoint, b.Records)
+	}
+	c.close(b.Records)
+	return c.parts, nil
+}
+
+type cutter struct {
+	batch    record.Batch
+	limit    int64
+	parts    []part
+	at, next uint64 // first record of the open part, and the one after its last
+	bytes    int64  // of the open part
+}
+
+func (c *cutter) add(b record.Block) {
+	c.next = max(c.next, c.at)
+	if size := int64(len(b.Payload())); c.limit <= 0 || c.bytes+size <= c.limit {
+		c.bytes += size
+		c.next += uint64(b.Len())
+		return
+	}
+	for _, rec := range b.All() {
+		if c.bytes+int64(len(rec)) > c.limit && c.next > c.at {
+			c.close(c.next)
+		}
+		c.bytes += int64(len(rec))
+		c.next++
+	}
+}
+
+func (c *cutter) close(to uint64) {
+	c.parts = append(c.parts, part{batch: c.batch, from: c.at, to: to, bytes: c.bytes})
+	c.at, c.bytes = to, 0
+}
+
+// A cursor reads the parts of one batch one after the other without reading what
+// came before again.
+type cursor struct {
+	open  func(seq uint64) iter.Seq2[record.Block, error]
+	seq   uint64
+	next  func() (record.Block, error, bool)
+	stop  func()
+	block record.Block
+	first uint64 // number of the first record of block
+}
+
+// part yields the blocks of p, cut to it.
+func (c *cursor) part(p part, use func(uint64, record.Block) bool) (bool, error) {
+	c.seek(p.batch.Seq, p.from)
+	for at := p.from; at < p.to; {
+		end := c.first + uint64(c.block.Len())
+		if at >= end {
+			if err := c.advance(); err != nil {
+				return false, err
+			}
+			continue
+		}
+		to := min(end, p.to)
+		if !use(at, c.block.Slice(int(at-c.first), int(to-c.first))) {
+			return false, nil
+		}
+		at = to
+	}
+	return true, nil
+}
+
+// seek makes sure that record n has not been passed.
+func (c *cursor) seek(seq, n uint64) {
+	if c.next != nil && c.seq == seq && c.first <= n {
+		return
+	}
+	c.close()
+	c.seq, c.first, c.block = seq, 0, record.Block{}
+	c.next, c.stop = iter.Pull2(c.open(seq))
+}
+
+func (c *cursor) advance() error {
+	first := c.first + uint64(c.block.Len())
+	block, err, ok := c.next()
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: batch %d ends at record %d", ErrDamaged, c.seq, first)
+	}
+	if err != nil {
+		c.close()
+		return err
+	}
+	c.block, c.first = block, first
+	return nil
+}
+
+// close releases the batch. The cursor can be used again.
+func (c *cursor) close() {
+	if c.next != nil {
+		c.stop()
+		c.next, c.stop = nil, nil
+	}
+}
