@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"strconv"
@@ -178,6 +179,23 @@ func image(variable, name string) string {
 }
 
 func (b *box) addr() string { return localAddr(b.port) }
+
+// exited returns the end of the log of a container that has ended.
+func (b *box) exited() error {
+	return b.do(func(ctx context.Context) error {
+		r, err := b.cli.ContainerInspect(ctx, b.id, client.ContainerInspectOptions{})
+		if err != nil || r.Container.State.Running {
+			return err
+		}
+		logs, err := b.cli.ContainerLogs(ctx, b.id, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: "10"})
+		if err != nil {
+			return err
+		}
+		defer logs.Close()
+		text, _ := io.ReadAll(logs)
+		return fmt.Errorf("the container has ended: %q", text)
+	})
+}
 
 // do makes one call to the daemon, with a bound on its time.
 func (b *box) do(call func(ctx context.Context) error) error {

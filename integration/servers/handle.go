@@ -29,7 +29,7 @@ func (s *Server) Stop() { s.check("stop", s.m.stop()) }
 // Start starts the server again after Kill or Stop, and returns when it answers.
 func (s *Server) Start() {
 	s.check("start", s.m.start())
-	s.check("start", s.k.await(s.Addr()))
+	s.check("start", s.k.await(s.m))
 }
 
 // Restart is Stop and Start.
@@ -52,7 +52,7 @@ func (s *Server) Disconnect() { s.check("disconnect", s.m.disconnect()) }
 // before may be broken.
 func (s *Server) Connect() {
 	s.check("connect", s.m.connect())
-	s.check("connect", s.k.await(s.Addr()))
+	s.check("connect", s.k.await(s.m))
 }
 
 func (s *Server) check(what string, err error) {

@@ -15,10 +15,11 @@ import (
 // its life. Stopping what is stopped is not an error.
 type machine interface {
 	addr() string
-	start() error // after kill or stop; does not wait for readiness
-	stop() error  // orderly, and waits
-	kill() error  // SIGKILL, and waits
-	pause() error // SIGSTOP or the freezer
+	exited() error // nil while the server runs
+	start() error  // after kill or stop; does not wait for readiness
+	stop() error   // orderly, and waits
+	kill() error   // SIGKILL, and waits
+	pause() error  // SIGSTOP or the freezer
 	unpause() error
 	disconnect() error
 	connect() error
@@ -40,30 +41,33 @@ var (
 	}}
 )
 
-// await waits until the server answers.
-func (k kind) await(addr string) error {
+// await waits until the server answers, or has ended.
+func (k kind) await(m machine) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		once, stop := context.WithTimeout(ctx, 2*time.Second)
-		err := k.ready(once, addr)
+		err := k.ready(once, m.addr())
 		stop()
 		if err == nil {
 			return nil
 		}
+		if gone := m.exited(); gone != nil {
+			return gone
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%s at %s does not answer after %v: %w", k.name, addr, startTimeout, err)
+			return fmt.Errorf("%s at %s does not answer after %v: %w", k.name, m.addr(), startTimeout, err)
 		}
 	}
 }
 
 // start starts a server from the first place that can give one and waits until it
 // answers. A dedicated one can be disconnected. If there is no place the test ends
-// here.
+// here; a server that starts and does not answer fails it.
 func start(t testing.TB, k kind, args []string, dedicated bool) machine {
 	t.Helper()
 	var errs []error
@@ -76,10 +80,10 @@ func start(t testing.TB, k kind, args []string, dedicated bool) machine {
 		}
 		m, err := place.start(k, args, dedicated)
 		if err == nil {
-			if err = k.await(m.addr()); err == nil {
-				return m
+			if err = k.await(m); err != nil {
+				t.Fatalf("servers: %s: %v", place.name, errors.Join(err, m.remove()))
 			}
-			err = errors.Join(err, m.remove())
+			return m
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", place.name, err))
 	}

@@ -57,8 +57,11 @@ func startProcess(k kind, args []string, dedicated bool) (machine, error) {
 
 // prepare finds the binary, the user, a port and a directory.
 func (p *process) prepare() (err error) {
-	name := map[string]string{"postgres": "postgres", "redis": "redis-server"}[p.k.name]
-	if p.bin, err = findBinary(name); err != nil {
+	find := findPostgres
+	if p.k.name == "redis" {
+		find = func() (string, error) { return exec.LookPath("redis-server") }
+	}
+	if p.bin, err = find(); err != nil {
 		return err
 	}
 	if p.user, err = unprivileged(); err != nil {
@@ -147,6 +150,17 @@ func (p *process) start() error {
 	return nil
 }
 
+// exited returns the end of the log of a process that has ended.
+func (p *process) exited() error {
+	select {
+	case <-p.done:
+		log, _ := os.ReadFile(filepath.Join(p.dir, "log"))
+		return fmt.Errorf("%s has ended: %s", p.k.name, bytes.TrimSpace(log[max(0, len(log)-1000):]))
+	default:
+		return nil
+	}
+}
+
 // stop asks for an orderly shutdown: SIGINT does not wait for clients to leave.
 func (p *process) stop() error {
 	if p.pid == 0 {
@@ -230,18 +244,17 @@ var sweepDirs = sync.OnceFunc(func() {
 	}
 })
 
-// findBinary looks in PATH and where Debian puts Postgres.
-func findBinary(name string) (string, error) {
-	path, err := exec.LookPath(name)
-	if err != nil {
-		found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
-		if len(found) == 0 {
-			return "", fmt.Errorf("no binary %s", name)
-		}
-		slices.SortFunc(found, func(a, b string) int { return version(b) - version(a) })
-		return found[0], nil
+// findPostgres looks in PATH and where Debian puts it. It returns the real path,
+// since initdb is beside it.
+func findPostgres() (string, error) {
+	if path, err := exec.LookPath("postgres"); err == nil {
+		return filepath.EvalSymlinks(path)
 	}
-	return filepath.EvalSymlinks(path) // initdb is beside the real one
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if len(found) == 0 {
+		return "", errors.New("no postgres in PATH or /usr/lib/postgresql")
+	}
+	return slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) }), nil
 }
 
 // version is the major version in a path as /usr/lib/postgresql/15/bin/postgres.
