@@ -1,0 +1,321 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/walsink/walsink/internal/crash"
+	"github.com/walsink/walsink/sinks"
+)
+
+// A lane is a handle on a lane of a single server.
+type lane struct {
+	*base
+	cut cutter
+}
+
+func (l *lane) acquire(ctx context.Context) (sinks.Mark, error) {
+	return l.own(ctx, "acquire", 0, true)
+}
+
+// Mark reads the mark. If a call was left without an answer, the session is
+// raised with it, so that what may still be under way is refused.
+func (l *lane) Mark(ctx context.Context) (sinks.Mark, error) {
+	return l.own(ctx, "mark", l.fence, l.dirty || l.sink.opts.waits())
+}
+
+// own runs the script that takes the lane over, with fence 0, or reads its mark.
+func (b *base) own(ctx context.Context, op string, fence uint64, settle bool) (sinks.Mark, error) {
+	c, err := b.conn()
+	if err != nil {
+		return sinks.Mark{}, err
+	}
+	defer c.guard(ctx)()
+	b.dirty = b.dirty || settle
+	sent := c.sent.Load()
+	var wait []goredis.Cmder
+	if b.sink.opts.waits() {
+		wait = append(wait, b.sink.opts.wait(ctx))
+	}
+	r, err := b.sink.scripts.own.run(ctx, c, []string{b.keys.mark}, wait,
+		b.owner, fence, settle, b.id.Genesis().String(), time.Now().UTC().Format(time.RFC3339Nano), b.exceed)
+	if err == nil && r.status == "ok" && len(wait) > 0 {
+		err = b.sink.opts.waited(wait[0])
+	}
+	if err != nil {
+		return sinks.Mark{}, b.fail(ctx, op, 0, err, c.sent.Load() > sent)
+	}
+	return b.owned(op, r)
+}
+
+// owned takes the answer of own apart.
+func (b *base) owned(op string, r reply) (sinks.Mark, error) {
+	if r.status != "ok" {
+		return sinks.Mark{}, b.refused(op, 0, r)
+	}
+	mark, fields, err := decodeMark(b.id, r.list(0))
+	if err != nil {
+		return sinks.Mark{}, &sinks.Error{Kind: sinks.Permanent, Op: op, Lane: b.id, Err: err}
+	}
+	b.fence, b.exceed = mark.Fence, 0
+	b.session, b.dirty = fields["s"], false
+	return mark, nil
+}
+
+// refused makes the error of a script that wrote nothing.
+func (b *base) refused(op string, checkpoint uint64, r reply) error {
+	e := &sinks.Error{Op: op, Lane: b.id, Checkpoint: checkpoint}
+	switch r.status {
+	case "fenced":
+		e.Kind, e.Err = sinks.Fenced, fmt.Errorf("the store has fence %s, ours is %d", r.text(0), b.fence)
+	case "moved":
+		e.Kind, e.Err = sinks.Moved, errors.New("the tip in the store is another one")
+	case "missing":
+		e.Kind, e.Err = sinks.Moved, fmt.Errorf("the mark is gone: key %s was removed, evicted or has expired", b.keys.mark)
+	case "behind":
+		e.Kind, e.Err = sinks.Moved, fmt.Errorf("the store has fence %s, ours is %d: it lost its last writes", r.text(0), b.fence)
+	case "stale":
+		b.dirty = true
+		e.Kind, e.Err = sinks.Transient, errors.New("the session was raised by a call that was given up")
+	case "ledger":
+		e.Kind, e.Err = serverKind(r.text(1)), serverError("ledger key "+r.text(0), r.text(1))
+	case "refused":
+		e.Kind, e.Err = serverKind(r.text(0)), serverError("", r.text(0))
+		b.drop() // the address may lead to another server now
+	case "format":
+		e.Kind, e.Err = sinks.Permanent, fmt.Errorf("mark layout %q is unknown to this build", r.text(0))
+	default:
+		e.Kind, e.Err = sinks.Permanent, fmt.Errorf("%w: status %.20q", errAnswer, r.status)
+	}
+	return e
+}
+
+// Flush performs the step. It is atomic per chunk: after an error the mark says
+// which records are in, and these are the first ones of the step.
+func (l *lane) Flush(ctx context.Context, step *sinks.Step) (sinks.Result, error) {
+	checkpoint := uint64(0)
+	if len(step.Batches) > 0 {
+		checkpoint = step.Batches[0].Checkpoint
+	}
+	f := flush{lane: l, cut: &l.cut, checkpoint: checkpoint}
+	if err := ctx.Err(); err != nil {
+		return sinks.Result{}, f.fail(sinks.Cancelled, err)
+	}
+	l.cut.begin(l, step)
+	defer l.cut.release()
+	crash.Point(crash.FlushBegun)
+	if err := f.step(ctx, step); err != nil {
+		return sinks.Result{}, err
+	}
+	return f.result, nil
+}
+
+// A flush is one call of Flush.
+type flush struct {
+	lane       *lane
+	cut        *cutter
+	checkpoint uint64
+	result     sinks.Result
+}
+
+func (f *flush) fail(kind sinks.Kind, err error) *sinks.Error {
+	return &sinks.Error{Kind: kind, Op: "flush", Lane: f.lane.id, Checkpoint: f.checkpoint, Err: err}
+}
+
+// step cuts the step into chunks and sends them all. Nothing is sent before Runs
+// has come to its end, since the log compares what it read only there.
+func (f *flush) step(ctx context.Context, step *sinks.Step) error {
+	dead := step.Dead
+	for run, err := range step.Runs {
+		if err != nil {
+			return err
+		}
+		if dead, err = f.letters(dead, run.Batch, run.First); err != nil {
+			return f.invalid(err)
+		}
+		if err = f.run(run); err != nil {
+			return err
+		}
+	}
+	if len(f.cut.bad) > 0 {
+		e := f.fail(sinks.Poison, nil)
+		e.Bad = f.cut.bad
+		return e
+	}
+	if err := f.finish(dead); err != nil {
+		return f.invalid(err)
+	}
+	return f.send(ctx)
+}
+
+func (f *flush) run(run sinks.Run) error {
+	if len(f.cut.bad) == 0 && (run.Batch != f.cut.batch || run.First != f.cut.tip.done) {
+		return f.invalid(fmt.Errorf("run of batch %d begins at record %d, want batch %d record %d",
+			run.Batch, run.First, f.cut.batch, f.cut.tip.done))
+	}
+	if err := f.cut.run(run); err != nil {
+		return f.invalid(err)
+	}
+	return nil
+}
+
+// invalid is about a step that no engine makes.
+func (f *flush) invalid(err error) error { return f.fail(sinks.Permanent, fmt.Errorf("step: %w", err)) }
+
+// letters adds the dead letters that come before a record, and ends the batches
+// that are over there. It returns the dead letters that are left.
+func (f *flush) letters(dead []sinks.DeadLetter, batch int, number uint64) ([]sinks.DeadLetter, error) {
+	if len(f.cut.bad) > 0 {
+		return dead, nil
+	}
+	for len(dead) > 0 && (dead[0].Batch < batch || dead[0].Batch == batch && dead[0].Number < number) {
+		d := dead[0]
+		if err := f.endUntil(d.Batch); err != nil {
+			return dead, err
+		}
+		if d.Number != f.cut.tip.done {
+			return dead, fmt.Errorf("dead letter of record %d, want record %d", d.Number, f.cut.tip.done)
+		}
+		if err := f.cut.letter(d); err != nil {
+			return dead, err
+		}
+		dead = dead[1:]
+	}
+	return dead, f.endUntil(batch)
+}
+
+func (f *flush) endUntil(batch int) error {
+	for f.cut.batch < batch {
+		if err := f.cut.end(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish adds what comes after the last run.
+func (f *flush) finish(dead []sinks.DeadLetter) error {
+	step := f.cut.step
+	last := len(step.Batches)
+	if step.Next.Partial != nil {
+		last--
+	}
+	if _, err := f.letters(dead, last, math.MaxUint64); err != nil {
+		return err
+	}
+	f.cut.close()
+	if f.cut.tip != tipOf(step.Next) {
+		return fmt.Errorf("its records end at record %d of batch %d, not at its next mark", f.cut.tip.done, f.cut.batch)
+	}
+	return nil
+}
+
+// send sends the chunks and takes the answers apart.
+func (f *flush) send(ctx context.Context) error {
+	c, err := f.lane.conn()
+	if err != nil {
+		return f.fail(sinks.Permanent, err)
+	}
+	defer c.guard(ctx)()
+	for from, loads := 0, 0; from < len(f.cut.chunks); {
+		done, err := f.exchange(ctx, c, f.cut.chunks[from:])
+		if from += done; from == len(f.cut.chunks) && err == nil {
+			break
+		}
+		if !isNoScript(err) || loads == maxLoads {
+			return f.failed(ctx, err)
+		}
+		loads++
+		if err := f.lane.sink.scripts.flush.load(ctx, c, f.lane.keys.mark); err != nil {
+			return f.failed(ctx, err)
+		}
+	}
+	return nil
+}
+
+// failed passes on what is classified already.
+func (f *flush) failed(ctx context.Context, err error) error {
+	if e, ok := errors.AsType[*sinks.Error](err); ok {
+		return e
+	}
+	return f.lane.fail(ctx, "flush", f.checkpoint, err, true)
+}
+
+// exchange sends chunks in one go and returns how many of them are in. The first
+// one that is not gives the error: those behind it were refused by the tip.
+func (f *flush) exchange(ctx context.Context, c *client, chunks []*chunk) (int, error) {
+	before := c.sent.Load()
+	pipe := c.Pipeline()
+	for _, ch := range chunks {
+		ch.cmd = goredis.NewCmd(ctx, ch.args...)
+		pipe.Process(ctx, ch.cmd) //nolint:errcheck // Exec says
+	}
+	var wait goredis.Cmder
+	if f.lane.sink.opts.waits() {
+		wait = f.lane.sink.opts.wait(ctx)
+		pipe.Process(ctx, wait) //nolint:errcheck // Exec says
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	crash.Point(crash.FlushSent)
+	for i, ch := range chunks {
+		if err := ch.cmd.Err(); err != nil {
+			if isNoScript(err) {
+				return i, err
+			}
+			return i, f.lane.fail(ctx, "flush", f.checkpoint, err, c.sent.Load() > before)
+		}
+		r, err := parseReply(ch.cmd.Val(), ch.nonce)
+		if err != nil {
+			return i, f.lane.fail(ctx, "flush", f.checkpoint, err, true)
+		}
+		if err := f.answer(ch, r); err != nil {
+			return i, err
+		}
+	}
+	if wait != nil {
+		if err := f.lane.sink.opts.waited(wait); err != nil {
+			return len(chunks), f.lane.fail(ctx, "flush", f.checkpoint, err, true)
+		}
+	}
+	return len(chunks), nil
+}
+
+// answer takes the answer for one chunk.
+func (f *flush) answer(ch *chunk, r reply) error {
+	if r.status != "ok" && r.status != "stop" {
+		return f.lane.refused("flush", f.checkpoint, r)
+	}
+	took := time.Duration(r.number(0)) * time.Microsecond
+	f.lane.pace.learn(ch.units, took)
+	for _, v := range r.list(1) {
+		item, _ := v.([]any)
+		f.result.Rejected = append(f.result.Rejected, rejectOf(reply{rest: item}, 0, 1, 2))
+	}
+	if r.status == "ok" {
+		return nil
+	}
+	text := r.text(5)
+	e := f.fail(commandKind(text), nil)
+	bad := rejectOf(r, 2, 3, 5)
+	if n := r.number(4); n > 0 {
+		bad.Field = fmt.Sprintf("command %d", n+1)
+	}
+	if e.Kind == sinks.Poison {
+		e.Bad = []sinks.Reject{bad}
+		return e
+	}
+	e.Err = fmt.Errorf("batch %d record %d: %w", f.cut.step.Batches[bad.Batch].Seq, bad.Number, serverError("", text))
+	return e
+}
+
+func rejectOf(r reply, batch, number, text int) sinks.Reject {
+	s := r.text(text)
+	return sinks.Reject{
+		Batch: int(r.number(batch)), Number: uint64(r.number(number)), Code: code(s), Reason: reason(s),
+	}
+}

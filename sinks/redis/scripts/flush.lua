@@ -1,0 +1,158 @@
+-- One chunk of a flush: see doc.go. Nothing that a record holds is ever script
+-- text. After the first write nothing may raise an error, since a script that
+-- ends early keeps what it wrote: every command goes through pcall, and what is
+-- not a record is checked before.
+--
+-- KEYS: mark, audit list, dead letter stream
+-- ARGV: nonce, fence, owner, session, chain, partial chain, done, flush id,
+--       tolerated, records, dead, audit rows, time, then items from FIRST on:
+--   B index checkpoint batch chain        the batch that follows
+--   C count argc args...                  count records of one command each
+--   M count (argc args...)...             one record of count commands
+--   D field code reason record            a record already known as bad
+--   E head audit                          the batch ends
+local FIRST = 14
+local nonce, call = ARGV[1], redis.pcall
+
+local m = call('HMGET', KEYS[1], 'f', 'o', 's', 'c', 'b', 'd', 'u', 'y', 'z', 'k', 'r', 'p')
+if m.err then return {nonce, 'ledger', KEYS[1], m.err} end
+if not m[1] then return {nonce, 'missing'} end
+local fence, mine = tonumber(m[1]), tonumber(ARGV[2])
+if fence > mine or fence == mine and m[2] ~= ARGV[3] then return {nonce, 'fenced', m[1]} end
+if fence < mine then return {nonce, 'behind', m[1]} end
+if m[3] ~= ARGV[4] then return {nonce, 'stale'} end
+if m[4] ~= ARGV[5] or m[5] ~= ARGV[6] or m[6] ~= ARGV[7] then return {nonce, 'moved'} end
+
+for i, want in ipairs({'list', 'stream'}) do
+  local t = call('TYPE', KEYS[i + 1])
+  if t.err then return {nonce, 'ledger', KEYS[i + 1], t.err} end
+  if t.ok ~= 'none' and t.ok ~= want then return {nonce, 'ledger', KEYS[i + 1], 'WRONGTYPE ' .. t.ok} end
+end
+local started = call('TIME')
+if started.err then return {nonce, 'refused', started.err} end
+-- The first write: a server that takes no writes says so here, before any record.
+local w = call('HSET', KEYS[1], 'k', ARGV[8])
+if type(w) == 'table' then return {nonce, 'refused', w.err} end
+
+local chain, head = m[4], nil
+local part, pinned = m[12], m[5]         -- the batch in progress, its chain if the mark shows it
+local done, applied = tonumber(m[6]), tonumber(m[7])
+local bad, nbad = m[8], tonumber(m[9])
+local used, room = 0, tonumber(ARGV[9])
+if m[10] == ARGV[8] then used = tonumber(m[11]) end
+local records, dead = tonumber(ARGV[10]) - used, tonumber(ARGV[11]) + used
+local keep, at = tonumber(ARGV[12]), ARGV[13]
+local index, checkpoint, batch, id = -1, '', part, pinned
+local rejects, ended = {}, false
+
+-- Errors that are about the server, not about the record.
+local server = {OOM=1, READONLY=1, MISCONF=1, NOREPLICAS=1, NOPERM=1, NOAUTH=1, MASTERDOWN=1, LOADING=1, BUSY=1,
+  TRYAGAIN=1, CLUSTERDOWN=1, MOVED=1, ASK=1, UNKILLABLE=1}
+local function tolerated(err)
+  if used >= room or server[string.match(err, '^%-?(%u+)')] then return false end
+  return not string.find(err, 'non local key', 1, true)
+end
+
+local function letter(n, field, code, reason, record)
+  local r = call('XADD', KEYS[3], '*', 'checkpoint', checkpoint, 'number', done, 'applied', n, 'field', field, 'code', code,
+    'reason', reason, 'record', record)
+  if type(r) == 'table' and r.err then return r.err end
+  bad = bad == '' and tostring(done) or bad .. ',' .. done
+  nbad, dead = nbad + 1, dead + 1
+end
+
+local function save(err)
+  local shown = done > 0 or applied > 0 or pinned ~= ''
+  local set = {'c', chain, 'b', shown and id or '', 'p', shown and batch or '', 'd', done, 'u', applied,
+    'y', bad, 'z', nbad, 'n', records, 'x', dead, 'r', used, 'e', err, 't', at}
+  if head then set[#set + 1] = 'h'; set[#set + 1] = head end
+  redis.call('HSET', KEYS[1], unpack(set))
+  if ended and keep > 0 then call('LTRIM', KEYS[2], -keep, -1) end
+end
+
+local function micros()
+  local t = redis.call('TIME')
+  return (t[1] - started[1]) * 1000000 + t[2] - started[2]
+end
+
+local function stop(err)
+  save(err)
+  return {nonce, 'stop', micros(), rejects, index, done, applied, err}
+end
+
+local function uvarint(n)
+  local s = ''
+  while n >= 128 do s = s .. string.char(n % 128 + 128); n = math.floor(n / 128) end
+  return s .. string.char(n)
+end
+
+-- The wire form of a command, for the dead letters.
+local function wire(i, argc)
+  local t = {uvarint(argc)}
+  for j = i, i + argc - 1 do t[#t + 1] = uvarint(#ARGV[j]); t[#t + 1] = ARGV[j] end
+  return table.concat(t)
+end
+
+local function reject(err, record)
+  local lost = letter(applied, '', string.match(err, '^%-?(%u*)') or '', err, '\1' .. record)
+  if lost then return lost end
+  used = used + 1
+  rejects[#rejects + 1] = {index, done, err}
+end
+
+local i, top = FIRST, #ARGV
+while i <= top do
+  local op = ARGV[i]
+  if op == 'C' then
+    local count, argc = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+    i = i + 3
+    for _ = 1, count do
+      local r = call(unpack(ARGV, i, i + argc - 1))
+      if type(r) == 'table' and r.err then
+        if not tolerated(r.err) then return stop(r.err) end
+        local lost = reject(r.err, '\1' .. wire(i, argc))
+        if lost then return stop(lost) end
+      else
+        records = records + 1
+      end
+      done, i = done + 1, i + argc
+    end
+  elseif op == 'M' then
+    local count, body, failed = tonumber(ARGV[i + 1]), {}, nil
+    i = i + 2
+    local skip = applied
+    for j = 1, count do
+      local argc = tonumber(ARGV[i])
+      if not failed and j > skip then
+        local r = call(unpack(ARGV, i + 1, i + argc))
+        if type(r) == 'table' and r.err then
+          if not tolerated(r.err) then return stop(r.err) end
+          failed = r.err
+        else
+          applied = j
+        end
+      end
+      if room > 0 then body[j] = wire(i + 1, argc) end
+      i = i + argc + 1
+    end
+    local lost = failed and reject(failed, uvarint(count) .. table.concat(body))
+    if lost then return stop(lost) end
+    if not failed then records = records + 1 end
+    done, applied = done + 1, 0
+  elseif op == 'D' then
+    local lost = letter(applied, ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+    if lost then return stop(lost) end
+    done, applied, i = done + 1, 0, i + 5
+  elseif op == 'B' then
+    index, checkpoint, batch, id = tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
+    i = i + 5
+  else
+    local r = keep > 0 and call('RPUSH', KEYS[2], nbad .. ':' .. ARGV[i + 2])
+    if type(r) == 'table' then return stop(r.err) end
+    head, chain, ended = ARGV[i + 1], id, true
+    done, applied, bad, nbad, pinned, batch, id = 0, 0, '', 0, '', '', ''
+    i = i + 3
+  end
+end
+save('')
+return {nonce, 'ok', micros(), rejects}

@@ -1,0 +1,200 @@
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/walsink/walsink/internal/crash"
+	"github.com/walsink/walsink/sinks"
+)
+
+var errClient = errors.New("redis: want a *redis.Client or a *redis.ClusterClient: a ring spreads keys without the server's knowledge")
+
+// stepBytes is how much goes in one step. It bounds what is in memory and on the
+// connection, not how long the server is kept: a step is cut into chunks.
+const stepBytes = 2 << 20
+
+// A Sink writes records to a Redis server or cluster. It implements sinks.Sink,
+// sinks.Ledger and sinks.Prober. All methods are safe for concurrent use.
+type Sink struct {
+	from    goredis.UniversalClient // the caller's; only its options are used
+	opts    Options
+	info    sinks.Info
+	scripts scripts
+	control *client // for everything that is not about an acquired lane
+	checked atomic.Bool
+	slots   sync.Map // slot -> tag, filled in a cluster
+}
+
+// Open makes a sink of client, which must be a *redis.Client (a failover client
+// included) or a *redis.ClusterClient. Clients of the sink's own are made from its
+// options; client itself is neither used nor closed. A server that cannot be
+// reached is no error, since the log is the buffer: it is checked at the first
+// Acquire. A server that answers, and whose settings would break the promise, is
+// refused.
+func Open(ctx context.Context, client goredis.UniversalClient, opts Options) (*Sink, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	control, err := dial(client, 4)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sink{from: client, opts: opts, scripts: newScripts(), control: control}
+	s.info = sinks.Info{
+		Name: "redis", Target: target(client), Guarantee: sinks.ExactlyOnce, Format: Format,
+		StepBytes: stepBytes, Chunked: true,
+	}
+	if err := s.check(ctx); err != nil && sinks.KindOf(err) == sinks.Permanent {
+		return nil, errors.Join(err, control.Close())
+	}
+	return s, nil
+}
+
+// target is where the records go, without user and password.
+func target(client goredis.UniversalClient) string {
+	switch c := client.(type) {
+	case *goredis.Client:
+		return fmt.Sprintf("redis://%s/%d", c.Options().Addr, c.Options().DB)
+	case *goredis.ClusterClient:
+		return "redis-cluster://" + strings.Join(c.Options().Addrs, ",")
+	}
+	return "redis"
+}
+
+// Info describes the sink.
+func (s *Sink) Info() sinks.Info { return s.info }
+
+// Close closes the sink's own connections. The caller's client stays open.
+func (s *Sink) Close() error {
+	if err := s.control.Close(); err != nil && !errors.Is(err, goredis.ErrClosed) {
+		return fmt.Errorf("close redis: %w", err)
+	}
+	return nil
+}
+
+// Acquire takes the lane over, see sinks.Sink. In a cluster it also fences the
+// slots that an unfinished step of the former owner has named.
+func (s *Sink) Acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, sinks.Mark, error) {
+	fail := func(kind sinks.Kind, err error) (sinks.Lane, sinks.Mark, error) {
+		return nil, sinks.Mark{}, &sinks.Error{Kind: kind, Op: "acquire", Lane: id, Err: err}
+	}
+	if err := id.Validate(); err != nil {
+		return fail(sinks.Permanent, err)
+	}
+	if err := s.check(ctx); err != nil {
+		return fail(sinks.KindOf(err), err)
+	}
+	base := s.newBase(id)
+	if err := base.enlist(ctx); err != nil {
+		return fail(classify(ctx, err, true), redact(err))
+	}
+	var lane interface {
+		sinks.Lane
+		acquire(context.Context) (sinks.Mark, error)
+	} = &lane{base: base}
+	if s.control.cluster {
+		lane = &clusterLane{base: base}
+	}
+	mark, err := lane.acquire(ctx)
+	if err != nil {
+		return nil, sinks.Mark{}, errors.Join(err, lane.Close())
+	}
+	crash.Point(crash.FenceRaised)
+	return lane, mark, nil
+}
+
+// A base is what handles of single servers and of clusters have in common: the
+// right to a lane, and a client to use it with.
+type base struct {
+	sink  *Sink
+	id    sinks.LaneID
+	keys  keys
+	owner string // tells this handle from another one with the same fence
+
+	fence   uint64
+	exceed  uint64  // a fence found in a slot, to be exceeded; 0 if none
+	session string  // raised to refuse what an earlier call may have left in flight
+	client  *client // of this handle alone; nil until needed
+	dirty   bool    // a call got no answer
+	pace    pace
+}
+
+func (s *Sink) newBase(id sinks.LaneID) *base {
+	return &base{sink: s, id: id, keys: s.opts.keys(id), owner: rand.Text(), pace: newPace(s.opts)}
+}
+
+// conn returns the client of the handle.
+func (b *base) conn() (*client, error) {
+	if b.client != nil {
+		return b.client, nil
+	}
+	c, err := dial(b.sink.from, 2)
+	b.client = c
+	return c, err
+}
+
+// drop throws the client away with all its connections, so that no later call
+// can meet an answer of this one.
+func (b *base) drop() {
+	if b.client != nil {
+		b.client.sever()
+		b.client.Close() //nolint:errcheck // it was cut
+		b.client = nil
+	}
+}
+
+// Close releases the handle's connections.
+func (b *base) Close() error {
+	b.drop()
+	return nil
+}
+
+// enlist puts the lane on the list that Marks reads, before it has a mark.
+func (b *base) enlist(ctx context.Context) error {
+	return b.sink.control.SAdd(ctx, b.keys.lanes, b.id.Lane).Err()
+}
+
+// fail makes the error of a call that got no proper answer, and throws the
+// connection away.
+func (b *base) fail(ctx context.Context, op string, checkpoint uint64, err error, sent bool) error {
+	kind := classify(ctx, err, sent)
+	if kind == sinks.Ambiguous || kind == sinks.Cancelled {
+		b.dirty = true
+	}
+	b.drop()
+	return &sinks.Error{Kind: kind, Op: op, Lane: b.id, Checkpoint: checkpoint, Err: redact(err)}
+}
+
+// redact keeps a server's text from showing what may come from a record, and
+// leaves other errors alone.
+func redact(err error) error {
+	if server, ok := errors.AsType[goredis.Error](err); ok {
+		return serverError("", server.Error())
+	}
+	return err
+}
+
+// Keys of the ledger of one lane. All but lanes share a hash tag.
+type keys struct {
+	mark, audit, dead string
+	lanes             string // of the sink id
+}
+
+func (o Options) keys(id sinks.LaneID) keys {
+	tag := "{" + id.String() + "}"
+	return keys{
+		mark:  o.Prefix + "mark:" + tag,
+		audit: o.Prefix + "audit:" + tag,
+		dead:  o.Prefix + "dead:" + tag,
+		lanes: o.Prefix + "lanes:" + id.Sink,
+	}
+}
