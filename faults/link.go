@@ -79,7 +79,11 @@ func (c *Cutter) copy(l *link, d Direction) {
 			return
 		}
 		if err != nil {
-			_ = to.CloseWrite()
+			c.mu.Lock()
+			if !l.ended { // else it ends another way
+				_ = to.CloseWrite()
+			}
+			c.mu.Unlock()
 			return
 		}
 	}
