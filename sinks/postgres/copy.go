@@ -1,0 +1,136 @@
+package postgres
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sort"
+	"sync"
+
+	"github.com/walsink/walsink/sinks"
+)
+
+// A source feeds the records of a step to COPY as one stream of bytes, and
+// remembers which line is which record. COPY reads it from a goroutine that may
+// outlive the call when a connection breaks, so the lock and Close make sure
+// that nothing of the step is touched afterwards.
+type source struct {
+	mu    sync.Mutex
+	next  func() (sinks.Run, error, bool)
+	stop  func()
+	rest  []byte // of the current block
+	runs  []span // those that were begun
+	lines uint64 // of all of them
+	limit int    // on one record
+	err   error  // what ended the stream, io.EOF included
+}
+
+// A span is a run of records with the line of COPY at which it begins, from 0.
+type span struct {
+	line  uint64
+	batch int
+	first uint64
+}
+
+func newSource(runs iter.Seq2[sinks.Run, error], limit int) *source {
+	s := &source{limit: limit}
+	s.next, s.stop = iter.Pull2(runs)
+	return s
+}
+
+// Read implements io.Reader.
+func (s *source) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for n < len(p) {
+		if len(s.rest) == 0 && !s.advance() {
+			break
+		}
+		m := copy(p[n:], s.rest)
+		s.rest = s.rest[m:]
+		n += m
+	}
+	if n == 0 && s.err != nil {
+		return 0, s.err
+	}
+	return n, nil
+}
+
+// advance takes the next run. It is false at the end of the stream.
+func (s *source) advance() bool {
+	if s.err != nil {
+		return false
+	}
+	run, err, ok := s.next()
+	if !ok {
+		err = io.EOF
+	}
+	if err == nil {
+		err = s.begin(run)
+	}
+	s.err = err
+	return err == nil
+}
+
+// begin notes the run and checks that each of its records is one line, since
+// otherwise lines and records would no longer correspond.
+func (s *source) begin(run sinks.Run) error {
+	var bad []sinks.Reject
+	for i, rec := range run.Block.All() {
+		if why := badLine(rec, s.limit); why != "" {
+			bad = append(bad, sinks.Reject{Batch: run.Batch, Number: run.First + uint64(i), Reason: why})
+		}
+	}
+	if len(bad) > 0 {
+		return &sinks.Error{Kind: sinks.Poison, Op: "flush", Bad: bad}
+	}
+	s.runs = append(s.runs, span{s.lines, run.Batch, run.First})
+	s.lines += uint64(run.Block.Len())
+	s.rest = run.Block.Payload()
+	return nil
+}
+
+// badLine says why a record is not one line of COPY data, or returns "".
+func badLine(rec []byte, limit int) string {
+	n := len(rec) - 1
+	switch {
+	case n < 0 || bytes.IndexByte(rec, '\n') != n:
+		return "not made by an encoder of this sink: not exactly one line"
+	case n == 2 && rec[0] == '\\' && rec[1] == '.':
+		return "not made by an encoder of this sink: end of data inside the data"
+	case n >= limit:
+		return fmt.Sprintf("record of %d bytes, the limit is %d", n+1, limit)
+	}
+	return ""
+}
+
+// close ends the stream and waits for a Read that is under way. It returns the
+// error that ended the stream early, if it was our side's.
+func (s *source) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop()
+	err := s.err
+	s.rest, s.err = nil, errClosed
+	if err == io.EOF || err == errClosed {
+		return nil
+	}
+	return err
+}
+
+var errClosed = errors.New("source is closed")
+
+// locate returns the record at a line of COPY, from 1.
+func (s *source) locate(line uint64) (batch int, number uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if line == 0 || line > s.lines {
+		return 0, 0, false
+	}
+	i := sort.Search(len(s.runs), func(i int) bool { return s.runs[i].line >= line }) - 1
+	r := s.runs[i]
+	return r.batch, r.first + line - 1 - r.line, true
+}

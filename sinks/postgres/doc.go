@@ -1,0 +1,2 @@
+// Package postgres is the sink for PostgreSQL.
+package postgres

@@ -1,0 +1,122 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// ErrValue says that a value cannot go into its column. It is wrapped with the
+// column's name and the reason, never with the value.
+var ErrValue = errors.New("bad value")
+
+// A scratch is the memory that encoding one record needs.
+type scratch struct {
+	slots  []slot
+	text   []byte // text form of a value
+	aux    []byte // text form of an array's element
+	key    []byte // unescaped field name
+	rest   []byte // unknown fields
+	quoted []byte // array element in quotes
+	types  *pgtype.Map
+}
+
+// A scratchPool hands out scratch memory. The zero value is ready to use.
+type scratchPool struct{ pool sync.Pool }
+
+func (p *scratchPool) get(columns int) *scratch {
+	s, _ := p.pool.Get().(*scratch)
+	if s == nil {
+		s = new(scratch)
+	}
+	if cap(s.slots) < columns {
+		s.slots = make([]slot, columns)
+	}
+	s.slots = s.slots[:columns]
+	clear(s.slots)
+	return s
+}
+
+func (p *scratchPool) put(s *scratch) { p.pool.Put(s) }
+
+// valueError is why a value is refused.
+type valueError struct {
+	column, reason string
+}
+
+func (e *valueError) Error() string {
+	return fmt.Sprintf("%v: column %q: %s", ErrValue, e.column, e.reason)
+}
+
+func (e *valueError) Unwrap() error { return ErrValue }
+
+// refuse returns the error for a value of column c.
+func refuse(c *column, format string, args ...any) error {
+	return &valueError{c.name, fmt.Sprintf(format, args...)}
+}
+
+// checkSize refuses a record that is over the limit.
+func (s *Sink) checkSize(dst []byte, from int) ([]byte, error) {
+	if n := len(dst) - from; n > s.opts.MaxRecord {
+		return dst[:from], fmt.Errorf("%w: record of %d bytes, the limit is %d", ErrValue, n, s.opts.MaxRecord)
+	}
+	return dst, nil
+}
+
+// appendEscaped appends text as a field of COPY's text format. The four bytes
+// that mean something there are escaped; nothing else has to be.
+func appendEscaped(dst, text []byte) []byte {
+	start := 0
+	for i, c := range text {
+		var e byte
+		switch c {
+		case '\\':
+			e = '\\'
+		case '\t':
+			e = 't'
+		case '\n':
+			e = 'n'
+		case '\r':
+			e = 'r'
+		default:
+			continue
+		}
+		dst = append(dst, text[start:i]...)
+		dst = append(dst, '\\', e)
+		start = i + 1
+	}
+	return append(dst, text[start:]...)
+}
+
+// appendNull appends a null field.
+func appendNull(dst []byte) []byte { return append(dst, '\\', 'N') }
+
+// checkText says why the server could not store text in a column of type t, or
+// returns "". What the type's input function thinks of it is checked elsewhere.
+func checkText(t *typ, text []byte) string {
+	if i := indexNUL(text); i >= 0 {
+		return fmt.Sprintf("NUL character at byte %d, which Postgres cannot store", i)
+	}
+	if !utf8.Valid(text) {
+		return "invalid UTF-8"
+	}
+	if t.maxLen > 0 && len(text) > t.maxLen {
+		if n := utf8.RuneCount([]byte(strings.TrimRight(string(text), " "))); n > t.maxLen {
+			return fmt.Sprintf("%d characters, the limit is %d", n, t.maxLen)
+		}
+	}
+	return ""
+}
+
+func indexNUL(text []byte) int {
+	for i, c := range text {
+		if c == 0 {
+			return i
+		}
+	}
+	return -1
+}

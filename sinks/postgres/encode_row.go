@@ -1,0 +1,395 @@
+package postgres
+
+import (
+	"database/sql/driver"
+	"encoding"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// AppendRow appends the record for one row to dst and returns the longer slice;
+// after an error, dst as it was. values are in the order of [Sink.Columns]; nil
+// and nil pointers are null. Beside strings, numbers, bool, []byte and time.Time
+// it takes whatever pgx can write for the column's type, slices for array
+// columns, and a string in the type's text form for any column. A string or
+// []byte for a json or jsonb column is JSON text; other values are marshalled.
+// A time is cut after the microsecond. It refuses with ErrValue what
+// [Sink.AppendJSON] refuses. It is safe for concurrent use and keeps none of the
+// values.
+func (s *Sink) AppendRow(dst []byte, values []any) ([]byte, error) {
+	if len(values) != len(s.table.columns) {
+		return dst, fmt.Errorf("%w: %d values for %d columns", ErrValue, len(values), len(s.table.columns))
+	}
+	sc := s.scratch.get(len(s.table.columns))
+	defer s.scratch.put(sc)
+	from, out := len(dst), dst
+	if s.opts.Mode == Upsert {
+		out = append(out, 'U', '\t')
+	}
+	for i, v := range values {
+		if i > 0 {
+			out = append(out, '\t')
+		}
+		var err error
+		if out, err = s.appendValue(out, sc, &s.table.columns[i], v); err != nil {
+			return dst, err
+		}
+	}
+	return s.checkSize(append(out, '\n'), from)
+}
+
+// AppendDelete appends the record that deletes the row with the given key, whose
+// values are in the order of Options.Key. It is for mode Upsert; otherwise as
+// [Sink.AppendRow].
+func (s *Sink) AppendDelete(dst []byte, key ...any) ([]byte, error) {
+	if s.opts.Mode != Upsert || len(key) != len(s.opts.Key) {
+		return dst, fmt.Errorf("%w: %d key values in mode %s with %d key columns", ErrValue, len(key), s.opts.Mode, len(s.opts.Key))
+	}
+	sc := s.scratch.get(len(s.table.columns))
+	defer s.scratch.put(sc)
+	from, out := len(dst), append(dst, 'D')
+	for i := range s.table.columns {
+		c := &s.table.columns[i]
+		out = append(out, '\t')
+		if !s.isKey(c) {
+			out = appendNull(out)
+			continue
+		}
+		var err error
+		if out, err = s.appendValue(out, sc, c, key[s.keyIndex(c.name)]); err != nil {
+			return dst, err
+		}
+	}
+	return s.checkSize(append(out, '\n'), from)
+}
+
+func (s *Sink) keyIndex(name string) int {
+	for i, k := range s.opts.Key {
+		if k == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// appendValue appends one column.
+func (s *Sink) appendValue(dst []byte, sc *scratch, c *column, v any) ([]byte, error) {
+	text, null, reason := sc.goText(sc.text[:0], &c.typ, v)
+	sc.text = text[:0]
+	switch {
+	case reason != "":
+		return dst, refuse(c, "%s (the column is %s)", reason, c.typ.name)
+	case !null:
+		return appendEscaped(dst, text), nil
+	case c.notNull || s.isKey(c):
+		return dst, refuse(c, "null, and the column takes no null")
+	}
+	return appendNull(dst), nil
+}
+
+// goText appends the text form of a Go value for a column of type t, or says
+// that it is null, or why there is none.
+func (sc *scratch) goText(dst []byte, t *typ, v any) (text []byte, null bool, reason string) {
+	isJSON := t.kind == kindJSON || t.kind == kindJSONB
+	switch v := v.(type) {
+	case nil:
+		return dst, true, ""
+	case string:
+		dst, reason = appendText(dst, t, []byte(v))
+	case []byte:
+		switch {
+		case v == nil:
+			return dst, true, ""
+		case t.kind == kindBytea:
+			return hex.AppendEncode(append(dst, '\\', 'x'), v), false, ""
+		}
+		dst, reason = appendText(dst, t, v)
+	case json.RawMessage:
+		dst, reason = appendText(dst, t, v)
+	case bool:
+		dst, reason = sc.scalar(dst, t, strconv.AppendBool(sc.aux[:0], v), isJSON, t.kind == kindBool || t.kind == kindText)
+	case int:
+		dst, reason = sc.goInt(dst, t, int64(v))
+	case int64:
+		dst, reason = sc.goInt(dst, t, v)
+	case int32:
+		dst, reason = sc.goInt(dst, t, int64(v))
+	case float64:
+		dst, reason = sc.goFloat(dst, t, v, 64)
+	case float32:
+		dst, reason = sc.goFloat(dst, t, float64(v), 32)
+	case time.Time:
+		return sc.goTime(dst, t, v)
+	default:
+		return sc.goOther(dst, t, v)
+	}
+	return dst, false, reason
+}
+
+// scalar appends text that is right for a column if fits says so, and also as a
+// JSON scalar.
+func (sc *scratch) scalar(dst []byte, t *typ, text []byte, isJSON, fits bool) ([]byte, string) {
+	sc.aux = text
+	switch {
+	case isJSON:
+		return append(dst, text...), ""
+	case fits || t.kind == kindOther:
+		return appendText(dst, t, text)
+	}
+	return dst, "a value of another type"
+}
+
+func isNumber(k kind) bool { return kindInt2 <= k && k <= kindNumeric }
+
+func (sc *scratch) goInt(dst []byte, t *typ, n int64) ([]byte, string) {
+	return sc.scalar(dst, t, strconv.AppendInt(sc.aux[:0], n, 10), t.kind == kindJSON || t.kind == kindJSONB, isNumber(t.kind) || t.kind == kindText)
+}
+
+func (sc *scratch) goFloat(dst []byte, t *typ, f float64, bits int) ([]byte, string) {
+	finite := !math.IsNaN(f) && !math.IsInf(f, 0)
+	text := strconv.AppendFloat(sc.aux[:0], f, 'g', -1, bits)
+	switch {
+	case math.IsNaN(f):
+	case math.IsInf(f, 1):
+		text = append(text[:0], "Infinity"...)
+	case math.IsInf(f, -1):
+		text = append(text[:0], "-Infinity"...)
+	}
+	isJSON := finite && (t.kind == kindJSON || t.kind == kindJSONB)
+	return sc.scalar(dst, t, text, isJSON, isNumber(t.kind) || t.kind == kindText)
+}
+
+// goTime writes a time the way the server reads it. A timestamp or date without
+// zone gets what the clock on the wall shows in the time's own zone.
+func (sc *scratch) goTime(dst []byte, t *typ, v time.Time) ([]byte, bool, string) {
+	if v.Year() < 1 || v.Year() > 9999 {
+		return sc.goOther(dst, t, v)
+	}
+	switch t.kind {
+	case kindTimestamptz:
+		return v.UTC().AppendFormat(dst, "2006-01-02 15:04:05.999999Z"), false, ""
+	case kindTimestamp:
+		return v.AppendFormat(dst, "2006-01-02 15:04:05.999999"), false, ""
+	case kindDate:
+		return v.AppendFormat(dst, time.DateOnly), false, ""
+	case kindTime:
+		return v.AppendFormat(dst, "15:04:05.999999"), false, ""
+	case kindText:
+		return v.AppendFormat(dst, time.RFC3339Nano), false, ""
+	case kindJSON, kindJSONB:
+		return v.AppendFormat(dst, `"`+time.RFC3339Nano+`"`), false, ""
+	}
+	return dst, false, "a time"
+}
+
+// goOther is for everything that is not common.
+func (sc *scratch) goOther(dst []byte, t *typ, v any) ([]byte, bool, string) {
+	r := reflect.ValueOf(v)
+	if r.Kind() == reflect.Pointer && r.IsNil() {
+		return dst, true, ""
+	}
+	switch t.kind {
+	case kindJSON, kindJSONB:
+		return marshalled(dst, t, v)
+	case kindArray:
+		if r.Kind() == reflect.Slice || r.Kind() == reflect.Array {
+			if r.Kind() == reflect.Slice && r.IsNil() {
+				return dst, true, ""
+			}
+			out, reason := sc.goArray(dst, t, r)
+			return out, false, reason
+		}
+	}
+	if text, null, ok := sc.viaPgx(t, v); ok {
+		if null {
+			return dst, true, ""
+		}
+		if isNumber(t.kind) || t.kind == kindText {
+			out, reason := appendText(dst, t, text)
+			return out, false, reason
+		}
+		return append(dst, text...), false, ""
+	}
+	return sc.byKind(dst, t, v, r)
+}
+
+func marshalled(dst []byte, t *typ, v any) ([]byte, bool, string) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return dst, false, "cannot be marshalled to JSON"
+	}
+	out, reason := appendText(dst, t, text)
+	return out, false, reason
+}
+
+// goArray writes a slice as the text form of an array.
+func (sc *scratch) goArray(dst []byte, t *typ, r reflect.Value) ([]byte, string) {
+	dst = append(dst, '{')
+	for i := range r.Len() {
+		if i > 0 {
+			dst = append(dst, t.delim)
+		}
+		e := r.Index(i)
+		for e.Kind() == reflect.Interface && !e.IsNil() {
+			e = e.Elem()
+		}
+		if e.Kind() == reflect.Slice && e.Type().Elem().Kind() != reflect.Uint8 && t.element.kind != kindJSON && t.element.kind != kindJSONB {
+			var reason string
+			if dst, reason = sc.goArray(dst, t, e); reason != "" {
+				return dst, reason
+			}
+			continue
+		}
+		text, null, reason := sc.goText(nil, t.element, e.Interface())
+		switch {
+		case reason != "":
+			return dst, fmt.Sprintf("element %d: %s", i, reason)
+		case null:
+			dst = append(dst, "NULL"...)
+		default:
+			dst = appendElement(dst, text)
+		}
+	}
+	return append(dst, '}'), ""
+}
+
+// viaPgx lets pgx write a value of one of the types it knows.
+func (sc *scratch) viaPgx(t *typ, v any) (text []byte, null, ok bool) {
+	if sc.types == nil {
+		sc.types = pgtype.NewMap()
+	}
+	if _, known := sc.types.TypeForOID(t.oid); !known {
+		return nil, false, false
+	}
+	text, err := sc.types.Encode(t.oid, pgtype.TextFormatCode, v, make([]byte, 0, 64))
+	return text, text == nil && err == nil, err == nil
+}
+
+// byKind takes what is left: values that know their text, and named types of a
+// simple kind.
+func (sc *scratch) byKind(dst []byte, t *typ, v any, r reflect.Value) ([]byte, bool, string) {
+	switch v := v.(type) {
+	case driver.Valuer:
+		inner, err := v.Value()
+		if err != nil {
+			return dst, false, "its Value method fails"
+		}
+		return sc.goText(dst, t, inner)
+	case encoding.TextMarshaler:
+		text, err := v.MarshalText()
+		if err != nil {
+			return dst, false, "its MarshalText method fails"
+		}
+		return sc.goText(dst, t, string(text))
+	}
+	switch r.Kind() {
+	case reflect.Pointer:
+		return sc.goText(dst, t, r.Elem().Interface())
+	case reflect.String:
+		return sc.goText(dst, t, r.String())
+	case reflect.Bool:
+		return sc.goText(dst, t, r.Bool())
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return sc.goText(dst, t, r.Int())
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		out, reason := sc.scalar(dst, t, strconv.AppendUint(sc.aux[:0], r.Uint(), 10), false, isNumber(t.kind) || t.kind == kindText)
+		return out, false, reason
+	case reflect.Float32:
+		out, reason := sc.goFloat(dst, t, r.Float(), 32)
+		return out, false, reason
+	case reflect.Float64:
+		return sc.goText(dst, t, r.Float())
+	}
+	return dst, false, fmt.Sprintf("a value of type %T", v)
+}
+
+// Rows returns a function that appends the record for one T, in the manner of
+// [Sink.AppendRow]. T is []any or a struct. A struct's exported field goes to
+// the column that its tag `db:"name"` names, or else to the one of the same name
+// if letter case and underscores are left aside; `db:"-"` leaves it out. Columns
+// without a field are null. Rows refuses a field without a column and a column
+// without a field that takes no null.
+func Rows[T any](s *Sink) (func(dst []byte, row T) ([]byte, error), error) {
+	t := reflect.TypeFor[T]()
+	if t == reflect.TypeFor[[]any]() {
+		return func(dst []byte, row T) ([]byte, error) { return s.AppendRow(dst, any(row).([]any)) }, nil
+	}
+	if t.Kind() != reflect.Struct {
+		return nil, fmt.Errorf("rows of %v: want a struct or []any", t)
+	}
+	fields, err := s.fields(t)
+	if err != nil {
+		return nil, err
+	}
+	return func(dst []byte, row T) ([]byte, error) {
+		r := reflect.ValueOf(&row).Elem()
+		values := make([]any, len(fields))
+		for i, index := range fields {
+			if index != nil {
+				values[i] = r.FieldByIndex(index).Interface()
+			}
+		}
+		return s.AppendRow(dst, values)
+	}, nil
+}
+
+// fields maps the columns to the fields of t.
+func (s *Sink) fields(t reflect.Type) ([][]int, error) {
+	fields := make([][]int, len(s.table.columns))
+	for _, f := range reflect.VisibleFields(t) {
+		tag := f.Tag.Get("db")
+		if !f.IsExported() || f.Anonymous || tag == "-" || viaPointer(t, f.Index) {
+			continue
+		}
+		i := s.columnFor(f.Name, tag)
+		if i < 0 {
+			return nil, fmt.Errorf("rows of %v: field %s: %s has no such column; tag it `db:\"-\"` to leave it out", t, f.Name, s.table.plain)
+		}
+		if fields[i] != nil {
+			return nil, fmt.Errorf("rows of %v: field %s: another field is for column %q too", t, f.Name, s.table.columns[i].name)
+		}
+		fields[i] = f.Index
+	}
+	for i, c := range s.table.columns {
+		if fields[i] == nil && (c.notNull || s.isKey(&c)) {
+			return nil, fmt.Errorf("rows of %v: no field for column %q, which takes no null", t, c.name)
+		}
+	}
+	return fields, nil
+}
+
+// viaPointer reports whether a promoted field is behind an embedded pointer,
+// which may be nil.
+func viaPointer(t reflect.Type, index []int) bool {
+	for _, i := range index[:len(index)-1] {
+		f := t.Field(i)
+		if f.Type.Kind() == reflect.Pointer {
+			return true
+		}
+		t = f.Type
+	}
+	return false
+}
+
+func (s *Sink) columnFor(field, tag string) int {
+	if tag != "" {
+		if i, ok := s.table.index[tag]; ok {
+			return i
+		}
+		return -1
+	}
+	for i, c := range s.table.columns {
+		if strings.EqualFold(strings.ReplaceAll(c.name, "_", ""), strings.ReplaceAll(field, "_", "")) {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,440 @@
+package postgres
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/walsink/walsink/record"
+	"github.com/walsink/walsink/sinks"
+)
+
+// ledgerVersion is the version of the ledger's tables that this build writes.
+const ledgerVersion = 1
+
+// Script returns the SQL that makes the ledger in the given schema, for those
+// who run it by hand; an empty schema means DefaultLedger. With a role it also
+// grants that role what the sink needs of the ledger. It changes nothing that
+// exists.
+func Script(schema, role string) string {
+	l := newLedger(orDefault(schema, DefaultLedger))
+	var b strings.Builder
+	for _, s := range l.ddl() {
+		b.WriteString(s)
+		b.WriteString(";\n")
+	}
+	if role != "" {
+		fmt.Fprintf(&b, "grant usage on schema %s to %s;\n", quote(l.schema), quote(role))
+		fmt.Fprintf(&b, "grant select on %s to %s;\n", l.version, quote(role))
+		fmt.Fprintf(&b, "grant select, insert, update on %s to %s;\n", l.lane, quote(role))
+		fmt.Fprintf(&b, "grant select, insert, update, delete on %s, %s to %s;\n", l.audit, l.dead, quote(role))
+	}
+	return b.String()
+}
+
+// A ledger holds the quoted names of the ledger's tables.
+type ledger struct {
+	schema                     string
+	version, lane, audit, dead string
+}
+
+func newLedger(schema string) ledger {
+	return ledger{
+		schema:  schema,
+		version: quote(schema, "version"), lane: quote(schema, "lane"),
+		audit: quote(schema, "audit"), dead: quote(schema, "dead_letter"),
+	}
+}
+
+func (l ledger) ddl() []string {
+	return []string{
+		"create schema if not exists " + quote(l.schema),
+		"create table if not exists " + l.version + " (version integer primary key)",
+		fmt.Sprintf("insert into %s values (%d) on conflict do nothing", l.version, ledgerVersion),
+		"create table if not exists " + l.lane + ` (
+	sink text not null, lane text not null, fence bigint not null, seq bigint not null,
+	chain bytea not null, tip bytea not null, checkpoint bigint not null, position bytea,
+	partial json, records bigint not null, dead bigint not null,
+	target bigint not null, label text not null, ledger bigint not null, updated_at timestamptz not null,
+	primary key (sink, lane)) with (fillfactor = 50)`,
+		"create table if not exists " + l.audit + ` (
+	sink text not null, lane text not null, seq bigint not null, checkpoint bigint not null,
+	prev bytea not null, chain bytea not null, records bigint not null, bytes bigint not null,
+	digest bytea not null, position bytea, format text not null, sealed_at bigint not null,
+	dead bigint not null, flushed_at timestamptz not null,
+	primary key (sink, lane, seq))`,
+		"create table if not exists " + l.dead + ` (
+	sink text not null, lane text not null, seq bigint not null, number bigint not null,
+	checkpoint bigint not null, record bytea not null, field text not null, code text not null,
+	reason text not null, at timestamptz not null,
+	primary key (sink, lane, seq, number))`,
+	}
+}
+
+// laneColumns is the select list that scanMark reads. Everything is in a text
+// form that no setting of the role changes.
+const laneColumns = `fence, seq, encode(chain, 'hex'), encode(tip, 'hex'), checkpoint,
+	encode(position, 'hex'), partial::text, records, dead,
+	(extract(epoch from updated_at) * 1000000)::bigint, target, ledger = tableoid::bigint, lane`
+
+// acquire raises the fence, or makes the entry.
+func (l ledger) acquire(id sinks.LaneID) stmt {
+	genesis := id.Genesis()
+	return sql(`insert into `+l.lane+` as l (sink, lane, fence, seq, chain, tip, checkpoint, records, dead, target, label, ledger, updated_at)
+	values ($1, $2, 1, 0, $3, $3, 0, 0, 0, 0, '', 0, now())
+	on conflict (sink, lane) do update set fence = l.fence + 1
+	returning `+laneColumns, id.Sink, id.Lane, genesis[:])
+}
+
+// lock reads the entry once no transaction holds it any more.
+func (l ledger) lock(id sinks.LaneID) stmt {
+	return sql(`select `+laneColumns+` from `+l.lane+` where sink = $1 and lane = $2 for update`, id.Sink, id.Lane)
+}
+
+// read reads the entry as it is.
+func (l ledger) read(id sinks.LaneID) stmt {
+	return sql(`select `+laneColumns+` from `+l.lane+` where sink = $1 and lane = $2`, id.Sink, id.Lane)
+}
+
+// move is the compare-and-set of a lane's entry. It takes the lock on the row
+// for the rest of the transaction.
+func (l ledger) move(id sinks.LaneID, fence uint64, from record.Chain, to sinks.Mark, t *table, compare string) (stmt, error) {
+	n, err := bigints("mark", fence, to.Seq, to.Checkpoint, to.Records, to.Dead)
+	if err != nil {
+		return stmt{}, err
+	}
+	var partial any
+	if to.Partial != nil {
+		text, err := json.Marshal(to.Partial)
+		if err != nil {
+			return stmt{}, err
+		}
+		partial = string(text)
+	}
+	tip := to.Tip()
+	return sql(`update `+l.lane+` set seq = $5, chain = $6, tip = $7, checkpoint = $8, position = $9,
+	partial = $10, records = $11, dead = $12, target = $13, label = $14, ledger = tableoid::bigint, updated_at = now()
+	where sink = $1 and lane = $2 `+compare,
+		id.Sink, id.Lane, n[0], from[:], n[1], to.Chain[:], tip[:], n[2], to.Position, partial, n[3], n[4], t.oid, t.name), nil
+}
+
+// evict terminates the backend that holds the lock on the lane's entry.
+func (l ledger) evict(id sinks.LaneID) stmt {
+	return sql(`select pg_terminate_backend(k.pid), k.pid from `+l.lane+` t join pg_locks k
+	on k.locktype = 'transactionid' and k.transactionid = t.xmax and k.granted and k.mode = 'ExclusiveLock'
+	where t.sink = $1 and t.lane = $2 and k.pid <> pg_backend_pid()`, id.Sink, id.Lane)
+}
+
+// auditRow is an audit row as it travels to the server.
+type auditRow struct {
+	Seq        int64   `json:"seq"`
+	Checkpoint int64   `json:"checkpoint"`
+	Prev       string  `json:"prev"`
+	Chain      string  `json:"chain"`
+	Records    int64   `json:"records"`
+	Bytes      int64   `json:"bytes"`
+	Digest     string  `json:"digest"`
+	Position   *string `json:"position"`
+	Format     string  `json:"format"`
+	SealedAt   int64   `json:"sealed_at"`
+	Dead       int64   `json:"dead"`
+}
+
+// insertAudit writes the audit rows of a step in one statement. A row that is
+// there already is of a time before the entry was set back, and is replaced.
+func (l ledger) insertAudit(id sinks.LaneID, batches []sinks.Audit) (stmt, error) {
+	rows := make([]auditRow, 0, len(batches))
+	for _, a := range batches {
+		n, err := bigints("batch", a.Seq, a.Checkpoint, a.Records, a.Bytes, a.Dead)
+		if err != nil {
+			return stmt{}, err
+		}
+		row := auditRow{
+			Seq: n[0], Checkpoint: n[1], Prev: a.Prev.String(), Chain: a.Chain().String(), Records: n[2], Bytes: n[3],
+			Digest: a.Digest.String(), Format: clean(a.Format), SealedAt: a.SealedAt, Dead: n[4],
+		}
+		if a.Position != nil {
+			row.Position = new(hex.EncodeToString(a.Position))
+		}
+		rows = append(rows, row)
+	}
+	text, err := json.Marshal(rows)
+	if err != nil {
+		return stmt{}, err
+	}
+	return sql(`insert into `+l.audit+` (sink, lane, seq, checkpoint, prev, chain, records, bytes, digest, position, format, sealed_at, dead, flushed_at)
+	select $1, $2, seq, checkpoint, decode(prev, 'hex'), decode(chain, 'hex'), records, bytes, decode(digest, 'hex'), decode(position, 'hex'), format, sealed_at, dead, now()
+	from json_to_recordset($3::json) as r(seq bigint, checkpoint bigint, prev text, chain text, records bigint, bytes bigint, digest text, position text, format text, sealed_at bigint, dead bigint)
+	on conflict (sink, lane, seq) do update set checkpoint = excluded.checkpoint, prev = excluded.prev, chain = excluded.chain,
+	records = excluded.records, bytes = excluded.bytes, digest = excluded.digest, position = excluded.position, format = excluded.format,
+	sealed_at = excluded.sealed_at, dead = excluded.dead, flushed_at = excluded.flushed_at`, id.Sink, id.Lane, string(text)), nil
+}
+
+// prune removes the lane's audit rows up to seq.
+func (l ledger) prune(id sinks.LaneID, seq uint64) stmt {
+	return sql(`delete from `+l.audit+` where sink = $1 and lane = $2 and seq <= $3`, id.Sink, id.Lane, int64(seq))
+}
+
+// deadRow is a dead letter as it travels to the server.
+type deadRow struct {
+	Seq        int64  `json:"seq"`
+	Number     int64  `json:"number"`
+	Checkpoint int64  `json:"checkpoint"`
+	Record     string `json:"record"`
+	Field      string `json:"field"`
+	Code       string `json:"code"`
+	Reason     string `json:"reason"`
+}
+
+// deadBytes is the most record bytes of dead letters in one statement.
+const deadBytes = 16 << 20
+
+// insertDead writes as many of the step's dead letters as fit one statement and
+// returns the rest.
+func (l ledger) insertDead(step *sinks.Step, letters []sinks.DeadLetter) (stmt, []sinks.DeadLetter, error) {
+	var rows []deadRow
+	size := 0
+	for len(letters) > 0 && (size == 0 || size+len(letters[0].Record) <= deadBytes) {
+		d := letters[0]
+		if d.Batch < 0 || d.Batch >= len(step.Batches) {
+			return stmt{}, nil, fmt.Errorf("%w: dead letter of batch %d of %d", errRefused, d.Batch, len(step.Batches))
+		}
+		n, err := bigints("dead letter", step.Batches[d.Batch].Seq, d.Number, d.Checkpoint)
+		if err != nil {
+			return stmt{}, nil, err
+		}
+		rows = append(rows, deadRow{
+			Seq: n[0], Number: n[1], Checkpoint: n[2], Record: hex.EncodeToString(d.Record),
+			Field: clean(d.Field), Code: clean(d.Code), Reason: clean(d.Reason),
+		})
+		size += len(d.Record) + 64
+		letters = letters[1:]
+	}
+	text, err := json.Marshal(rows)
+	if err != nil {
+		return stmt{}, nil, err
+	}
+	return sql(`insert into `+l.dead+` (sink, lane, seq, number, checkpoint, record, field, code, reason, at)
+	select $1, $2, seq, number, checkpoint, decode(record, 'hex'), field, code, reason, now()
+	from json_to_recordset($3::json) as r(seq bigint, number bigint, checkpoint bigint, record text, field text, code text, reason text)
+	on conflict (sink, lane, seq, number) do update set checkpoint = excluded.checkpoint, record = excluded.record,
+	field = excluded.field, code = excluded.code, reason = excluded.reason, at = excluded.at`,
+		step.ID.Sink, step.ID.Lane, string(text)), letters, nil
+}
+
+// clean makes text that every server encoding with ASCII in it can hold.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// bigints converts numbers to the server's signed ones.
+func bigints(what string, numbers ...uint64) ([]int64, error) {
+	out := make([]int64, len(numbers))
+	for i, n := range numbers {
+		if n > math.MaxInt64 {
+			return nil, fmt.Errorf("%w: %s holds %d, the ledger's limit is %d", errRefused, what, n, int64(math.MaxInt64))
+		}
+		out[i] = int64(n)
+	}
+	return out, nil
+}
+
+// entry is a lane's row.
+type entry struct {
+	lane   string
+	mark   sinks.Mark
+	target int64 // oid of the table that the records went to; 0 if none yet
+	same   bool  // the ledger is still the relation that target was written to
+}
+
+// scanner reads the text columns of one row and keeps the first error.
+type scanner struct {
+	row [][]byte
+	err error
+}
+
+func (s *scanner) text() string {
+	v := s.row[0]
+	s.row = s.row[1:]
+	return string(v)
+}
+
+func (s *scanner) int() int64 {
+	n, err := strconv.ParseInt(s.text(), 10, 64)
+	if s.err == nil && err != nil {
+		s.err = err
+	}
+	return n
+}
+
+func (s *scanner) uint() uint64 {
+	n := s.int()
+	if n < 0 && s.err == nil {
+		s.err = fmt.Errorf("%w: negative number in the ledger", errRefused)
+	}
+	return uint64(n)
+}
+
+func (s *scanner) bytes() []byte {
+	if s.row[0] == nil {
+		s.row = s.row[1:]
+		return nil
+	}
+	b, err := hex.DecodeString(s.text())
+	if s.err == nil && err != nil {
+		s.err = err
+	}
+	return b
+}
+
+func (s *scanner) unmarshal(into interface{ UnmarshalText([]byte) error }) {
+	if err := into.UnmarshalText([]byte(s.text())); s.err == nil && err != nil {
+		s.err = err
+	}
+}
+
+// scanEntry reads a row of laneColumns. It refuses a row whose parts do not
+// belong together, which somebody must have edited.
+func scanEntry(row [][]byte) (entry, error) {
+	var e entry
+	var tip record.Chain
+	s := scanner{row: row}
+	e.mark.Fence, e.mark.Seq = s.uint(), s.uint()
+	s.unmarshal(&e.mark.Chain)
+	s.unmarshal(&tip)
+	e.mark.Checkpoint, e.mark.Position = s.uint(), s.bytes()
+	if text := s.text(); text != "" {
+		e.mark.Partial = new(sinks.Partial)
+		if err := json.Unmarshal([]byte(text), e.mark.Partial); s.err == nil && err != nil {
+			s.err = err
+		}
+	}
+	e.mark.Records, e.mark.Dead = s.uint(), s.uint()
+	e.mark.UpdatedAt = time.UnixMicro(s.int()).UTC()
+	e.target, e.same, e.lane = s.int(), s.text() == "t", s.text()
+	if s.err == nil && tip != e.mark.Tip() {
+		s.err = fmt.Errorf("tip does not belong to the rest")
+	}
+	if s.err != nil {
+		return entry{}, fmt.Errorf("%w: ledger entry of lane %q is damaged: %v; put it back from a backup or reset the lane", errRefused, e.lane, s.err)
+	}
+	return e, nil
+}
+
+// Marks implements [sinks.Ledger].
+func (s *Sink) Marks(ctx context.Context, sink string) ([]sinks.LaneMark, error) {
+	const op = "marks"
+	results, err := s.query(ctx, sql(`select `+laneColumns+` from `+s.ledger.lane+` where sink = $1 order by lane collate "C"`, sink))
+	if err != nil {
+		return nil, s.fail(ctx, op, sinks.LaneID{}, preparing, err)
+	}
+	rows := results[0].Rows
+	marks := make([]sinks.LaneMark, 0, len(rows))
+	for _, row := range rows {
+		e, err := scanEntry(row)
+		if err != nil {
+			return nil, s.fail(ctx, op, sinks.LaneID{}, preparing, err)
+		}
+		marks = append(marks, sinks.LaneMark{LaneID: sinks.LaneID{Sink: sink, Lane: e.lane}, Mark: e.mark})
+	}
+	return marks, nil
+}
+
+// auditPage is how many audit rows are read at a time.
+const auditPage = 1000
+
+// Audit implements [sinks.Ledger].
+func (s *Sink) Audit(ctx context.Context, id sinks.LaneID, after uint64) iter.Seq2[sinks.Audit, error] {
+	return func(yield func(sinks.Audit, error) bool) {
+		for {
+			page, err := s.auditAfter(ctx, id, after)
+			if err != nil {
+				yield(sinks.Audit{}, s.fail(ctx, "audit", id, preparing, err))
+				return
+			}
+			for _, a := range page {
+				if !yield(a, nil) {
+					return
+				}
+				after = a.Seq
+			}
+			if len(page) < auditPage {
+				return
+			}
+		}
+	}
+}
+
+func (s *Sink) auditAfter(ctx context.Context, id sinks.LaneID, after uint64) ([]sinks.Audit, error) {
+	results, err := s.query(ctx, sql(`select seq, checkpoint, encode(prev, 'hex'), records, bytes, encode(digest, 'hex'),
+	encode(position, 'hex'), format, sealed_at, dead, (extract(epoch from flushed_at) * 1000000)::bigint
+	from `+s.ledger.audit+` where sink = $1 and lane = $2 and seq > $3 order by seq limit $4`,
+		id.Sink, id.Lane, int64(min(after, math.MaxInt64)), int64(auditPage)))
+	if err != nil {
+		return nil, err
+	}
+	page := make([]sinks.Audit, 0, len(results[0].Rows))
+	for _, row := range results[0].Rows {
+		r := scanner{row: row}
+		var a sinks.Audit
+		a.Seq, a.Checkpoint = r.uint(), r.uint()
+		r.unmarshal(&a.Prev)
+		a.Records, a.Bytes = r.uint(), r.uint()
+		r.unmarshal(&a.Digest)
+		a.Position, a.Format, a.SealedAt, a.Dead = r.bytes(), r.text(), r.int(), r.uint()
+		a.FlushedAt = time.UnixMicro(r.int()).UTC()
+		if r.err != nil {
+			return nil, fmt.Errorf("%w: audit row %d: %v", errRefused, a.Seq, r.err)
+		}
+		page = append(page, a)
+	}
+	return page, nil
+}
+
+// ensureLedger checks the ledger's version, and makes the ledger if there is none.
+func (s *Sink) ensureLedger(ctx context.Context, pg *pgconn.PgConn) error {
+	results, err := exchange(ctx, pg, nil, sql(`select to_regclass($1) is not null`, s.ledger.version))
+	if err != nil {
+		return err
+	}
+	if string(results[0].Rows[0][0]) != "t" {
+		if s.opts.NoCreateLedger {
+			return fmt.Errorf("%w: no ledger in schema %q; run the SQL of Script, or let Open do it", errRefused, s.ledger.schema)
+		}
+		if err := s.createLedger(ctx, pg); err != nil {
+			return fmt.Errorf("create ledger in schema %q, or run the SQL of Script as a role that may: %w", s.ledger.schema, err)
+		}
+	}
+	results, err = exchange(ctx, pg, nil, sql(`select coalesce(max(version), 0) from `+s.ledger.version))
+	if err != nil {
+		return err
+	}
+	if v := string(results[0].Rows[0][0]); v != strconv.Itoa(ledgerVersion) {
+		return fmt.Errorf("%w: ledger in schema %q has version %s, this build knows %d", errRefused, s.ledger.schema, v, ledgerVersion)
+	}
+	return nil
+}
+
+// createLedger runs the script; the lock keeps those who do the same apart,
+// since "if not exists" does not.
+func (s *Sink) createLedger(ctx context.Context, pg *pgconn.PgConn) error {
+	stmts := []stmt{sql("begin"), sql(`select pg_advisory_xact_lock(hashtext($1))`, "walsink ledger "+s.ledger.schema)}
+	for _, text := range s.ledger.ddl() {
+		stmts = append(stmts, sql(text))
+	}
+	_, err := exchange(ctx, pg, nil, append(stmts, sql("commit"))...)
+	return err
+}
