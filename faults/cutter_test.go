@@ -52,20 +52,16 @@ func startServer(t *testing.T) *server {
 
 func (s *server) serve(conn net.Conn) {
 	defer func() { conn.Close(); s.done <- struct{}{} }()
-	buf := make([]byte, 1)
-	var line []byte
-	for {
-		if _, err := io.ReadFull(conn, buf); err != nil {
+	for r := bufio.NewReader(conn); ; {
+		line, err := r.ReadBytes('\n')
+		s.mu.Lock()
+		s.read.Write(line)
+		s.mu.Unlock()
+		if err != nil {
 			return
 		}
-		s.mu.Lock()
-		s.read.Write(buf)
-		s.mu.Unlock()
-		if line = append(line, buf[0]); buf[0] == '\n' {
-			if _, err := fmt.Fprintf(conn, "ok %s", line); err != nil {
-				return
-			}
-			line = line[:0]
+		if _, err := fmt.Fprintf(conn, "ok %s", line); err != nil {
+			return
 		}
 	}
 }
@@ -225,7 +221,7 @@ func TestLoseAnswer(t *testing.T) {
 }
 
 func TestStallAndHeal(t *testing.T) {
-	c, s := startCutter(t)
+	c, _ := startCutter(t)
 	conn := dial(t, c)
 	mustTalk(t, conn, "before")
 	tripped := c.Arm(faults.Cut{Dir: faults.ToServer, After: 2, Do: faults.Stall})
@@ -239,9 +235,6 @@ func TestStallAndHeal(t *testing.T) {
 	case got := <-answer:
 		t.Errorf("answered %q while stalled", got)
 	case <-time.After(100 * time.Millisecond):
-	}
-	if got := s.got(); !strings.HasPrefix("before\nst", got) {
-		t.Errorf("the server read %q", got)
 	}
 	if err := c.Heal(); err != nil {
 		t.Fatal(err)
