@@ -35,6 +35,7 @@ type world struct {
 	opts  committer.Options
 	sink  *faultySink
 	c     *committer.Committer
+	hangs bool // the sink does not let Close end well
 }
 
 func newWorld(t *testing.T) *world {
@@ -53,7 +54,7 @@ func (w *world) start() {
 	}
 	w.c = c
 	w.t.Cleanup(func() {
-		if err := c.Close(); err != nil {
+		if err := c.Close(); err != nil && !w.hangs {
 			w.t.Errorf("close: %v", err)
 		}
 		if w.log.open != 0 {
@@ -272,4 +273,19 @@ func times(n int, k sinks.Kind, after bool) func(int, *sinks.Step) fault {
 		}
 		return fault{}
 	}
+}
+
+// A lyingSink says that it put a record aside, and did not.
+type lyingSink struct{ sinks.Sink }
+
+func (s lyingSink) Acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, sinks.Mark, error) {
+	l, m, err := s.Sink.Acquire(ctx, id)
+	return lyingLane{l}, m, err
+}
+
+type lyingLane struct{ sinks.Lane }
+
+func (l lyingLane) Flush(ctx context.Context, step *sinks.Step) (sinks.Result, error) {
+	_, err := l.Lane.Flush(ctx, step)
+	return sinks.Result{Rejected: []sinks.Reject{{Number: 3}}}, err
 }

@@ -60,14 +60,7 @@ func Recover(marks []sinks.LaneMark, rows map[string][]sinks.Audit) (Plan, error
 			return Plan{}, fmt.Errorf("recover lane %s: %w", m.LaneID, err)
 		}
 		p.Lanes = append(p.Lanes, LanePlan{Lane: m.Lane, Mark: m.Mark, Covered: covered})
-		ends := []Barrier{{m.Checkpoint, m.Position}}
-		for _, row := range covered {
-			ends = append(ends, Barrier{row.Checkpoint, row.Position})
-		}
-		if m.Partial != nil {
-			ends = append(ends, Barrier{m.Partial.Batch.Checkpoint, m.Partial.Batch.Position})
-		}
-		for _, b := range ends {
+		for _, b := range ends(m.Mark, covered) {
 			if old, ok := at[b.Checkpoint]; ok && !bytes.Equal(old, b.Position) {
 				return Plan{}, fmt.Errorf("recover lane %s: %w: checkpoint %d has two positions; lanes with sources of their own are recovered one by one",
 					m.LaneID, ErrReplayDiffers, b.Checkpoint)
@@ -84,6 +77,18 @@ func Recover(marks []sinks.LaneMark, rows map[string][]sinks.Audit) (Plan, error
 	return p, nil
 }
 
+// ends are the batch ends that a lane needs to meet again.
+func ends(m sinks.Mark, covered []sinks.Audit) []Barrier {
+	out := []Barrier{{m.Checkpoint, m.Position}}
+	for _, row := range covered {
+		out = append(out, Barrier{row.Checkpoint, row.Position})
+	}
+	if m.Partial != nil {
+		out = append(out, Barrier{m.Partial.Batch.Checkpoint, m.Partial.Batch.Position})
+	}
+	return out
+}
+
 // cover returns the rows above low, which must be a chain that ends at the mark.
 func cover(m sinks.LaneMark, rows []sinks.Audit, low uint64) ([]sinks.Audit, error) {
 	if m.Checkpoint <= low {
@@ -94,14 +99,17 @@ func cover(m sinks.LaneMark, rows []sinks.Audit, low uint64) ([]sinks.Audit, err
 		i--
 	}
 	end := i
-	for ; i > 0 && rows[i-1].Checkpoint > low; i-- {
+	for ; i > 0; i-- {
 		row := rows[i-1]
 		if row.Seq != seq || row.Chain() != chain {
 			return nil, fmt.Errorf("%w: the audit row of batch %d does not lead to the mark", ErrReplayDiffers, row.Seq)
 		}
+		if row.Checkpoint <= low {
+			return rows[i:end], nil
+		}
 		chain, seq = row.Prev, seq-1
 	}
-	if reached := i > 0 || seq == 0 && chain == m.Genesis(); !reached {
+	if seq > 0 || chain != m.Genesis() {
 		return nil, fmt.Errorf("%w: audit rows reach back to batch %d, but the lane that is least far ends at checkpoint %d; "+
 			"restore the local state, or accept loss or duplicates", ErrLedgerBehind, seq+1, low)
 	}
