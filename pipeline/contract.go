@@ -1,0 +1,135 @@
+package pipeline
+
+import (
+	"context"
+
+	"github.com/walsink/walsink/committer"
+	"github.com/walsink/walsink/sinks"
+)
+
+// A Source is a stream of records that can be read again from a position. Its
+// methods are called from one goroutine at a time.
+type Source interface {
+	// Open starts reading at a position that Position returned, in this or in an
+	// earlier process, or at the beginning if it is nil. It fails with
+	// committer.ErrForeignPosition if the position is of another source.
+	Open(ctx context.Context, position []byte) error
+
+	// Read returns the next records, at least one and at most limit. They and the
+	// slice are valid until the next call. It waits if there is none yet, and returns
+	// the context's error at once, with nothing consumed, when the context ends; the
+	// source is still usable then. At the end it returns io.EOF, again and again.
+	//
+	// The records from one position to another are always the same, in the same
+	// order, however the calls cut them.
+	Read(ctx context.Context, limit int) ([][]byte, error)
+
+	// Position returns where to resume after the last record that Read returned. The
+	// bytes belong to the caller. It does no I/O.
+	Position() []byte
+
+	// Close releases what Open took. It is idempotent.
+	Close() error
+}
+
+// A Replayer is an optional ability of a Source: saying whether it can really be
+// read again, and if not, why. A Source without it can.
+type Replayer interface {
+	Replayable() (ok bool, reason string)
+}
+
+// An Endless is an optional ability of a Source: saying that it may never end.
+type Endless interface {
+	Endless() bool
+}
+
+// An Output takes the records of numbered checkpoints. [Walsink] makes one of a
+// walsink.Output. Lanes are used concurrently, everything else from one goroutine
+// at a time.
+type Output interface {
+	// Lane returns the lane of that name, the same one for the same name.
+	Lane(ctx context.Context, name string) (Lane, error)
+
+	// Seal ends the open batch of every lane; position says where to resume after
+	// it. No lane is appended to meanwhile. On return the batches are durable but not
+	// to be seen yet.
+	Seal(ctx context.Context, checkpoint uint64, position []byte) error
+
+	// Complete says that the checkpoint, and with it every lower one, is durable
+	// everywhere. It does not wait for the store. It may be repeated.
+	Complete(ctx context.Context, checkpoint uint64) error
+
+	// Drain returns when everything complete is in the store, else with an error
+	// that says what is not.
+	Drain(ctx context.Context) error
+}
+
+// A Lane takes the records of one lane, in order. It is used by one goroutine at a
+// time.
+type Lane interface {
+	// Append adds a record to the open batch. It copies rec, and waits while the
+	// output has no room.
+	Append(ctx context.Context, rec []byte) error
+}
+
+// A Resumer is an optional ability of an Output: knowing where to go on. Without
+// it the checkpoint storage decides.
+type Resumer interface {
+	// Position returns where the source has to resume, nil for the beginning.
+	Position() []byte
+	// Last returns the highest checkpoint that the output knows of; 0 if none.
+	Last() uint64
+	// Barriers returns the checkpoints that have to be repeated, with exactly these
+	// ids and at exactly these positions, before any new one; ascending. There are
+	// some only after local state was lost.
+	Barriers() []Barrier
+}
+
+// A Barrier is a checkpoint to be repeated, and where.
+type Barrier = committer.Barrier
+
+// An Aborter is an optional ability of an Output: being told that a checkpoint
+// will not complete. The records stay and belong to the next one.
+type Aborter interface {
+	Abort(ctx context.Context, checkpoint uint64) error
+}
+
+// A Watcher is an optional ability of an Output: failing on its own.
+type Watcher interface {
+	// Failed is closed when the output can take nothing more; Err says why.
+	Failed() <-chan struct{}
+	Err() error
+}
+
+// A Guarantor is an optional ability of an Output: declaring what its store makes
+// of a replayed flush. An Output without it is taken as at-least-once.
+type Guarantor interface {
+	Guarantee() (g sinks.Guarantee, reason string)
+}
+
+// Restored is the newest checkpoint in storage, as an output is told when it
+// opens: it counts as complete even if the output has no note of that. The zero
+// value says that there is none.
+type Restored struct {
+	Checkpoint uint64
+	Position   []byte
+}
+
+// A Sink is an output before it is opened.
+type Sink struct {
+	// Name is for messages.
+	Name string
+	// Open opens the output. Run closes it if it has a Close method.
+	Open func(ctx context.Context, restored Restored) (Output, error)
+	// Encode appends the sink's wire form of a record to dst; nil means that records
+	// are in it already. It is called from several goroutines.
+	Encode func(dst, rec []byte) ([]byte, error)
+}
+
+// An Input is a source with its name.
+type Input struct {
+	// Name is part of every position: a position of other inputs is refused. It is
+	// also what messages call the source.
+	Name   string
+	Source Source
+}

@@ -1,0 +1,211 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/walsink/walsink/checkpoint"
+	"github.com/walsink/walsink/committer"
+)
+
+// repeat does the checkpoints of an earlier run again, each at its place. It is
+// done record by record on one goroutine: rare, and short as long as marks of idle
+// lanes are carried forward.
+func (j *job) repeat(ctx context.Context) error {
+	if len(j.barriers) == 0 {
+		return nil
+	}
+	j.log.Warn("local state was lost: repeating checkpoints", "from", j.barriers[0].Checkpoint,
+		"to", j.barriers[len(j.barriers)-1].Checkpoint)
+	for _, b := range j.barriers {
+		if err := j.repeatOne(ctx, b); err != nil {
+			return fmt.Errorf("repeat checkpoint %d: %w", b.Checkpoint, err)
+		}
+		j.last = b.Checkpoint
+		j.repeated++
+	}
+	j.last = max(j.last, j.used)
+	return nil
+}
+
+func (j *job) repeatOne(ctx context.Context, b Barrier) error {
+	target, err := j.p.place(b.Position)
+	if err != nil {
+		return err
+	}
+	if target.layout != j.at.layout {
+		if err := j.advance(ctx, j.at.layout, target, func(s sourcePlace) uint64 { return s.since }); err != nil {
+			return err
+		}
+		j.at = j.at.relaid(target.layout)
+	}
+	if err := j.advance(ctx, target.layout, target, func(s sourcePlace) uint64 { return s.count }); err != nil {
+		return err
+	}
+	j.at.widest = target.widest
+	if err := j.seal(ctx, b.Checkpoint, b.Position); err != nil {
+		return err
+	}
+	if err := j.save(ctx, b.Checkpoint, b.Position); err != nil {
+		return err
+	}
+	return j.complete(ctx, b.Checkpoint)
+}
+
+// advance reads every source up to a count of the target, under a layout.
+func (j *job) advance(ctx context.Context, l layout, target place, to func(sourcePlace) uint64) error {
+	there := true
+	for i, s := range j.at.sources {
+		there = there && s.count == to(target.sources[i])
+	}
+	if there {
+		return nil
+	}
+	route, err := routeOf(l.route, j.p.Route)
+	if err != nil {
+		return err
+	}
+	workers, err := j.workers(ctx, l, route)
+	if err != nil {
+		return err
+	}
+	for i := range j.at.sources {
+		if err := j.advanceSource(ctx, l, route, workers, i, to(target.sources[i])); err != nil {
+			return err
+		}
+	}
+	return j.keep(ctx, workers)
+}
+
+func (j *job) advanceSource(ctx context.Context, l layout, route Route, workers []*worker, source int, to uint64) error {
+	at, in := &j.at.sources[source], j.p.Sources[source]
+	if to < at.count {
+		return fmt.Errorf("%w: source %s is at record %d already, the checkpoint is at %d", committer.ErrReplayDiffers, in.Name, at.count, to)
+	}
+	for at.count < to {
+		recs, err := in.Source.Read(ctx, int(min(readLimit, to-at.count)))
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("%w: source %s ends at record %d, the checkpoint is at %d", committer.ErrReplayDiffers, in.Name, at.count, to)
+		}
+		if err != nil {
+			return fmt.Errorf("source %s: %w", in.Name, err)
+		}
+		for _, rec := range recs {
+			if err := workers[l.lane(source, at.count, route, rec)].process(source, at.count, rec); err != nil {
+				return err
+			}
+			at.count++
+		}
+		at.position = in.Source.Position()
+	}
+	for _, w := range workers {
+		w.account()
+	}
+	return nil
+}
+
+// keep takes the states out of the workers of a phase that ends.
+func (j *job) keep(ctx context.Context, workers []*worker) error {
+	parts := make([][][]byte, len(workers))
+	for i, w := range workers {
+		var err error
+		if parts[i], err = w.chain.snapshot(ctx, j.last+1); err != nil {
+			return err
+		}
+	}
+	j.states = j.p.collect(parts)
+	return nil
+}
+
+// collect orders the snapshots of the lanes by stage.
+func (p *Pipeline) collect(parts [][][]byte) states {
+	all := states{}
+	for i, s := range p.Stages {
+		if !s.State {
+			continue
+		}
+		for _, lane := range parts {
+			all[s.Name] = append(all[s.Name], lane[i])
+		}
+	}
+	return all
+}
+
+// seal seals the checkpoint on every output at the same time.
+func (j *job) seal(ctx context.Context, id uint64, position []byte) error {
+	if len(j.outs) == 1 {
+		return j.sealOne(ctx, 0, id, position)
+	}
+	errs := make(chan error, len(j.outs))
+	for i := range j.outs {
+		go func() { errs <- j.sealOne(ctx, i, id, position) }()
+	}
+	var all []error
+	for range j.outs {
+		all = append(all, <-errs)
+	}
+	return errors.Join(all...)
+}
+
+func (j *job) sealOne(ctx context.Context, i int, id uint64, position []byte) error {
+	if err := j.outs[i].Seal(ctx, id, position); err != nil {
+		return fmt.Errorf("output %s: seal checkpoint %d: %w", j.p.Outputs[i].Name, id, err)
+	}
+	return nil
+}
+
+// save stores the checkpoint with the states, durably, and lets the stages forget
+// what no stored checkpoint needs.
+func (j *job) save(ctx context.Context, id uint64, position []byte) error {
+	if j.p.Storage == nil {
+		return nil
+	}
+	snap := checkpoint.Snapshot{ID: id, Taken: time.Now(), Parts: []checkpoint.Part{{Name: positionPart, Data: position}}}
+	for _, s := range j.p.Stages {
+		for lane, b := range j.states[s.Name] {
+			snap.Parts = append(snap.Parts, checkpoint.Part{Name: statePart(s.Name, lane), Data: b})
+		}
+	}
+	oldest, err := j.p.Storage.Save(ctx, snap)
+	if err != nil {
+		return err
+	}
+	j.oldest = oldest
+	return nil
+}
+
+// workers makes the lanes of a layout and brings their states back. Lanes of
+// wider layouts are kept open at the outputs.
+func (j *job) workers(ctx context.Context, l layout, route Route) ([]*worker, error) {
+	n := l.width(len(j.at.sources))
+	j.p.stats.lanes.Store(int64(n))
+	workers := make([]*worker, n)
+	for i := range max(n, j.at.widest) {
+		lanes, err := j.lanes(ctx, laneName(i))
+		if err != nil {
+			return nil, err
+		}
+		if i < n {
+			if workers[i], err = j.newWorker(ctx, Owner{Lane: i, Lanes: n, route: route}, lanes); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return workers, nil
+}
+
+func (j *job) lanes(ctx context.Context, name string) ([]Lane, error) {
+	lanes := slices.Grow([]Lane(nil), len(j.outs))
+	for i, out := range j.outs {
+		lane, err := out.Lane(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("output %s lane %s: %w", j.p.Outputs[i].Name, name, err)
+		}
+		lanes = append(lanes, lane)
+	}
+	return lanes, nil
+}

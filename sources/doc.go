@@ -1,0 +1,2 @@
+// Package sources reads records from files, standard input and memory.
+package sources
