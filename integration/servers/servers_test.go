@@ -45,20 +45,35 @@ func TestRedisFlushed(t *testing.T) {
 	})
 }
 
-func TestPostgresHandle(t *testing.T) {
-	s := StartPostgres(t, "log_connections=on")
-	if err := execSQL(t.Context(), s.Database(), "create table t (n int)"); err != nil {
-		t.Fatal(err)
-	}
-	maltreat(t, s.Server, func(ctx context.Context) error { return execSQL(ctx, s.DSN(), "select 1") })
-	if err := execSQL(t.Context(), dsn(s.Addr(), "db1"), "insert into t values (1)"); err != nil {
-		t.Errorf("the data is gone: %v", err)
+// Both places give the same handle.
+func onBoth(t *testing.T, test func(t *testing.T)) {
+	for _, place := range []string{"docker", "local"} {
+		t.Run(place, func(t *testing.T) {
+			t.Setenv("WALSINK_SERVERS", place)
+			test(t)
+		})
 	}
 }
 
+func TestPostgresHandle(t *testing.T) {
+	onBoth(t, func(t *testing.T) {
+		s := StartPostgres(t, "log_connections=on")
+		db := s.Database()
+		if err := execSQL(t.Context(), db, "create table t (n int)"); err != nil {
+			t.Fatal(err)
+		}
+		maltreat(t, s.Server, func(ctx context.Context) error { return execSQL(ctx, s.DSN(), "select 1") })
+		if err := execSQL(t.Context(), db, "insert into t values (1)"); err != nil {
+			t.Errorf("the data is gone: %v", err)
+		}
+	})
+}
+
 func TestRedisHandle(t *testing.T) {
-	s := StartRedis(t, "--appendonly", "yes")
-	maltreat(t, s.Server, func(ctx context.Context) error { return redisCommand(ctx, s.Addr(), "PING", "+PONG") })
+	onBoth(t, func(t *testing.T) {
+		s := StartRedis(t, "--appendonly", "yes")
+		maltreat(t, s.Server, func(ctx context.Context) error { return redisCommand(ctx, s.Addr(), "PING", "+PONG") })
+	})
 }
 
 // maltreat sees that each method of the handle does what it says.
@@ -102,7 +117,9 @@ func maltreat(t *testing.T, s *Server, ask func(context.Context) error) {
 }
 
 // A frozen server keeps its connections: a query sent meanwhile is answered later.
-func TestPauseKeepsConnections(t *testing.T) {
+func TestPauseKeepsConnections(t *testing.T) { onBoth(t, testPauseKeepsConnections) }
+
+func testPauseKeepsConnections(t *testing.T) {
 	s := StartPostgres(t)
 	conn, err := pgx.Connect(t.Context(), s.DSN())
 	if err != nil {

@@ -1,0 +1,44 @@
+# The one test command is: make test
+
+GOTEST    ?= -race -timeout 30m ./...
+FUZZTIME  ?= 20s
+BENCH     ?= .
+LINT      := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.DEFAULT_GOAL := help
+.PHONY: help build test lint fuzz bench cover images clean
+
+help: ## what there is to make
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## the command, into bin/
+	go build -o bin/ ./cmd/...
+
+test: ## vet, lint and all tests, with servers from Docker or local binaries as far as there are
+	@integration/images/ensure
+	@go run ./tools/testsum -also 'go vet ./...' -also '$(MAKE) -s lint' -- $(GOTEST)
+
+lint: ## golangci-lint if it is installed, else staticcheck
+	@if golangci-lint version 2>/dev/null | grep -q 'version v\{0,1\}2\.'; then golangci-lint run ./...; else go run $(LINT) ./...; fi
+
+fuzz: ## every fuzz target for FUZZTIME (20s)
+	@go test -list '^Fuzz' ./... | awk '/^Fuzz/ { f[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, f[i]; n = 0 }' | \
+	while read -r pkg target; do \
+		echo "$$pkg $$target"; \
+		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
+	done
+
+bench: ## benchmarks that match BENCH (all)
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+cover: ## coverage of all tests, into out/
+	@mkdir -p out
+	go test -coverpkg=./... -coverprofile=out/cover.out ./...
+	@go tool cover -func=out/cover.out | tail -n 1
+	go tool cover -html=out/cover.out -o out/cover.html
+
+images: ## images for the integration tests from Debian packages, where no registry can be reached
+	integration/images/build
+
+clean: ## what the targets above have made
+	rm -rf bin out
