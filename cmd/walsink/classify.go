@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/walsink/walsink/committer"
+	"github.com/walsink/walsink/pipeline"
+	"github.com/walsink/walsink/sinks"
+	"github.com/walsink/walsink/wal"
+)
+
+// sentinels are the errors that have a code of their own, the most telling first:
+// an error may wrap several.
+var sentinels = []struct {
+	err  error
+	code code
+}{
+	{wal.ErrLocked, codeInUse},
+	{committer.ErrStateBehind, codeLedger},
+	{committer.ErrLedgerMissing, codeLedger},
+	{committer.ErrLedgerBehind, codeLedger},
+	{committer.ErrReplayDiffers, codeLedger},
+	{committer.ErrForeignPosition, codeLedger},
+	{committer.ErrFormat, codeLedger},
+	{pipeline.ErrGuarantee, codeGuarantee},
+	{pipeline.ErrGrace, codeInterrupted},
+	{errStopped, codeInterrupted},
+	{wal.ErrFailed, codeState},
+	{wal.ErrFull, codeState},
+	{wal.ErrNoSpace, codeState},
+	{wal.ErrFormat, codeState},
+	{wal.ErrDamaged, codeState},
+	{wal.ErrUnsupported, codeState},
+	{committer.ErrDamaged, codeState},
+	{pipeline.ErrConfig, codeUsage},
+	{context.Canceled, codeInterrupted},
+}
+
+// kinds are the codes of a store's errors.
+var kinds = map[sinks.Kind]code{
+	sinks.Fenced:    codeFenced,
+	sinks.Moved:     codeLedger,
+	sinks.Permanent: codeStore,
+	sinks.Poison:    codeStore,
+	sinks.Transient: codeStore, // only after --max-attempts
+	sinks.Ambiguous: codeStore,
+	sinks.Cancelled: codeInterrupted,
+}
+
+// classify returns the exit code of an error.
+func classify(err error) code {
+	if err == nil {
+		return codeOK
+	}
+	for _, s := range sentinels {
+		if errors.Is(err, s.err) && !(s.err == context.Canceled && isA[*sinks.Error](err)) {
+			return s.code
+		}
+	}
+	if e, ok := errors.AsType[*sinks.Error](err); ok {
+		return kinds[e.Kind]
+	}
+	switch {
+	case isA[*usageError](err):
+		return codeUsage
+	case isA[*inputError](err):
+		return codeInput
+	case isA[*storeError](err):
+		return codeStore
+	case isA[*stateError](err):
+		return codeState
+	}
+	return codeBug
+}
+
+// opening marks an error of walsink.Open that nobody has classified: what is left
+// then is the state directory.
+func opening(err error) error {
+	if err == nil || classify(err) != codeBug {
+		return err
+	}
+	return &stateError{err}
+}
+
+// nextStep is what to do after err.
+func nextStep(err error, c code) string {
+	if strings.Contains(err.Error(), "what to do") {
+		return ""
+	}
+	return advice(c)
+}

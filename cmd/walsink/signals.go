@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// errStopped is the cause that ends the context of a [stopper].
+var errStopped = errors.New("stopped by a signal")
+
+// A stopper ends its context at the first SIGINT or SIGTERM: no further input is
+// taken, and what was read is to go to the store within a bound.
+type stopper struct {
+	ctx     context.Context
+	signals chan os.Signal
+	done    chan struct{}
+	gone    chan struct{}
+}
+
+// newStopper listens for signals until close. At the first one note is called; at
+// the second cut, which is to end the process.
+func newStopper(parent context.Context, bound time.Duration, note func(string), cut func()) *stopper {
+	ctx, stop := context.WithCancelCause(parent)
+	s := &stopper{ctx: ctx, signals: make(chan os.Signal, 2), done: make(chan struct{}), gone: make(chan struct{})}
+	signal.Notify(s.signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		defer close(s.gone)
+		defer stop(context.Canceled)
+		s.watch(bound, note, stop, cut)
+	}()
+	return s
+}
+
+func (s *stopper) watch(bound time.Duration, note func(string), stop context.CancelCauseFunc, cut func()) {
+	select {
+	case sig := <-s.signals:
+		note(fmt.Sprintf("%v: ending within %v; a second signal stops at once", sig, bound))
+		stop(errStopped)
+	case <-s.done:
+		return
+	}
+	select {
+	case <-s.signals:
+		cut()
+	case <-s.done:
+	}
+}
+
+// stopped reports whether a signal came.
+func (s *stopper) stopped() bool { return errors.Is(context.Cause(s.ctx), errStopped) }
+
+// close stops listening and waits for the goroutine. The context ends.
+func (s *stopper) close() {
+	signal.Stop(s.signals)
+	close(s.done)
+	<-s.gone
+}
+
+// cut ends the process at the second signal. It is no worse than a kill, which is
+// harmless at any instant.
+func (a *app) cut() {
+	os.Exit(int(a.report(fmt.Errorf("%w: second signal, not waiting for the store", errStopped))))
+}

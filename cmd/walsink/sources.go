@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/walsink/walsink/pipeline"
+	"github.com/walsink/walsink/sources"
+)
+
+// sourceForms are the forms of SRC, by scheme, as help prints them.
+var sourceForms = []struct{ scheme, form string }{
+	{"ndjson", "ndjson:PATH  one JSON document per line; PATH is a file, a directory or a pattern, plain, .gz or .zst"},
+	{"csv", "csv:PATH     CSV with a header; a row becomes a JSON object of strings"},
+	{"tsv", "tsv:PATH     the same with tabs"},
+	{"", "-            NDJSON from standard input, which cannot be read again after a crash"},
+}
+
+const stdin = "-"
+
+// openSources makes the sources, which are not opened yet, and a sampler that
+// reads the first record of the first one.
+func openSources(f *runFlags, log *slog.Logger) ([]pipeline.Input, sampler, error) {
+	var inputs []pipeline.Input
+	for _, spec := range f.from {
+		src, err := newSource(spec, f, log)
+		if err != nil {
+			return nil, nil, err
+		}
+		inputs = append(inputs, pipeline.Input{Name: sourceName(spec), Source: src})
+	}
+	sample := func(ctx context.Context) ([]byte, error) { return firstRecord(ctx, f, log) }
+	return inputs, sample, nil
+}
+
+func newSource(spec string, f *runFlags, log *slog.Logger) (pipeline.Source, error) {
+	if err := knownScheme(spec); err != nil {
+		return nil, err
+	}
+	src, err := sources.Parse(spec, sources.Options{Follow: f.follow, MaxRecord: int(f.maxRecord), Logger: log})
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("--from: %w", err)}
+	}
+	return checked{src}, nil
+}
+
+// knownScheme refuses "xml:a", which would otherwise be the name of a file.
+func knownScheme(spec string) error {
+	scheme, _, ok := strings.Cut(spec, ":")
+	if !ok || strings.ContainsAny(scheme, `/\.*`) {
+		return nil
+	}
+	var known []string
+	for _, s := range sourceForms {
+		if s.scheme == scheme && scheme != "" {
+			return nil
+		}
+		known = append(known, s.scheme)
+	}
+	return usagef("--from: unknown scheme %q: there are %s", scheme, strings.Trim(strings.Join(known, ", "), ", "))
+}
+
+// sourceName is the name of a source in positions and messages: its path.
+func sourceName(spec string) string {
+	if spec == stdin {
+		return "stdin"
+	}
+	if _, path, ok := strings.Cut(spec, ":"); ok {
+		return path
+	}
+	return spec
+}
+
+// firstRecord reads the first record of the first source; nil if it has none.
+func firstRecord(ctx context.Context, f *runFlags, log *slog.Logger) (rec []byte, err error) {
+	if f.from[0] == stdin {
+		return nil, nil
+	}
+	src, err := newSource(f.from[0], f, log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	if err := src.Open(ctx, nil); err != nil {
+		return nil, err
+	}
+	recs, err := src.Read(ctx, 1)
+	if errors.Is(err, io.EOF) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return append([]byte{}, recs[0]...), nil
+}
+
+// A checked source marks its errors as errors of the input.
+type checked struct{ sources.Source }
+
+func (c checked) Open(ctx context.Context, position []byte) error {
+	return inputFault(ctx, c.Source.Open(ctx, position))
+}
+
+func (c checked) Read(ctx context.Context, limit int) ([][]byte, error) {
+	recs, err := c.Source.Read(ctx, limit)
+	return recs, inputFault(ctx, err)
+}
+
+// Replayable and Endless pass the optional abilities of the source on.
+func (c checked) Replayable() (bool, string) {
+	if r, ok := c.Source.(pipeline.Replayer); ok {
+		return r.Replayable()
+	}
+	return true, ""
+}
+
+func (c checked) Endless() bool {
+	e, ok := c.Source.(pipeline.Endless)
+	return ok && e.Endless()
+}
+
+func inputFault(ctx context.Context, err error) error {
+	if err == nil || err == io.EOF || ctx.Err() != nil { //nolint:errorlint // EOF is the end only as it is
+		return err
+	}
+	return &inputError{err}
+}
+
+// checkedEncode marks errors of an encoder as errors of the input.
+func checkedEncode(encode func(dst, rec []byte) ([]byte, error)) func(dst, rec []byte) ([]byte, error) {
+	return func(dst, rec []byte) ([]byte, error) {
+		out, err := encode(dst, rec)
+		if err != nil {
+			return out, &inputError{err}
+		}
+		return out, nil
+	}
+}

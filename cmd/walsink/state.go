@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/walsink/walsink/record"
+	"github.com/walsink/walsink/wal"
+)
+
+// openState opens the log of a state directory that must be there. It takes the
+// same lock as a run: while a process works on the directory, the error names it.
+func (a *app) openState(p *place, log logFlags) (*wal.Log, error) {
+	if _, err := p.resolve(); err != nil {
+		return nil, err
+	}
+	if p.state == "" {
+		return nil, usagef("--state DIR is missing; or give --to DST for the default directory of that store")
+	}
+	if err := haveState(p.state); err != nil {
+		return nil, err
+	}
+	opts := log.options()
+	opts.Logger = newLogger(a.err)
+	l, err := wal.Open(p.state, opts)
+	if err != nil {
+		return nil, &stateError{err}
+	}
+	return l, nil
+}
+
+// haveState refuses a directory without state: a command that only looks makes none.
+func haveState(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return usagef("--state %s: nothing was ever run with this directory, or the path is wrong", dir)
+	}
+	if err != nil {
+		return &stateError{fmt.Errorf("state directory: %w", err)}
+	}
+	return nil
+}
+
+// A stateError is about the state directory.
+type stateError struct{ err error }
+
+func (e *stateError) Error() string { return e.err.Error() }
+func (e *stateError) Unwrap() error { return e.err }
+
+// A stateReport is what walsink status prints.
+type stateReport struct {
+	State      string       `json:"state"`
+	Checkpoint uint64       `json:"completed_checkpoint"`
+	Lanes      []laneReport `json:"lanes"`
+	Log        wal.Stat     `json:"log"`
+}
+
+// A laneReport is one lane of the log, as the log alone knows it.
+type laneReport struct {
+	Lane      string        `json:"lane"`
+	Head      record.Head   `json:"head"`
+	Committed uint64        `json:"committed_seq"`
+	Batches   int           `json:"pending_batches"`
+	Records   uint64        `json:"pending_records"`
+	Bytes     uint64        `json:"pending_bytes"`
+	Oldest    time.Duration `json:"oldest_age"`
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	var p place
+	var lf logFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Print the lanes of a state directory and what is not in the store yet",
+		Long: "Status reads the log of a state directory. It does not ask the store: what a crash kept from being noted\n" +
+			"counts as pending until the next start. While a process works on the directory, status names it.\n\n" + codeHelp(),
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return a.status(&p, lf) },
+	}
+	p.register(cmd.Flags(), "whose state directory to look at")
+	lf.register(cmd.Flags())
+	a.jsonFlag(cmd)
+	return cmd
+}
+
+func (a *app) status(p *place, lf logFlags) (err error) {
+	l, err := a.openState(p, lf)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	r := stateReport{State: p.state, Log: l.Stat()}
+	r.Checkpoint, _ = l.Completed()
+	for _, name := range l.Lanes() {
+		r.Lanes = append(r.Lanes, reportLane(l, name, time.Now()))
+	}
+	if a.json {
+		return a.printJSON(r)
+	}
+	return a.printStatus(r)
+}
+
+func reportLane(l *wal.Log, name string, now time.Time) laneReport {
+	r := laneReport{Lane: name}
+	r.Head, r.Committed, _ = l.Head(name)
+	for _, b := range l.Batches(name) {
+		if b.Seq <= r.Committed {
+			continue
+		}
+		if r.Batches++; r.Batches == 1 {
+			r.Oldest = max(0, now.Sub(time.UnixMilli(b.SealedAt)))
+		}
+		r.Records += b.Records
+		r.Bytes += b.Bytes
+	}
+	return r
+}
+
+func (a *app) printStatus(r stateReport) error {
+	fmt.Fprintf(a.out, "state %s, checkpoint %d complete\n", r.State, r.Checkpoint)
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "LANE\tCHECKPOINT\tBATCH\tCOMMITTED\tPENDING\tRECORDS\tBYTES\tOLDEST\t")
+	for _, l := range r.Lanes {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%v\t\n", l.Lane, l.Head.Checkpoint, l.Head.Seq, l.Committed,
+			l.Batches, group(l.Records), formatSize(int64(l.Bytes)), l.Oldest.Round(time.Second))
+	}
+	return w.Flush()
+}
