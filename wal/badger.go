@@ -1,0 +1,291 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+)
+
+// A badgerStore is a generation in a Badger directory. It is opened for writing
+// once, by the process that creates it, and for reading ever after.
+//
+// Badger is used for what it is good at, finding values by key in files that are
+// only appended to, and kept from everything else: the memory table never fills
+// up, so that nothing is flushed or compacted while records come in and one Sync
+// covers all that was written; nothing is deleted; no file is written that has
+// not got its blocks from the file system before.
+type badgerStore struct {
+	dir      string
+	shape    shape
+	writable bool
+	log      *slog.Logger
+	keep     bool // close does nothing
+
+	put      sync.Mutex // held from the choice of a version until its entries are in
+	last     atomic.Uint64
+	synced   atomic.Uint64
+	reserved int64 // owned by the caller of reserve
+	index    int64 // index bytes used, under put
+	values   int64 // value bytes used, under put
+
+	handle sync.RWMutex // held shared while db is in use
+	db     *badger.DB
+	fault  atomic.Pointer[error] // what Badger said only in its log
+	broken atomic.Bool           // Badger panicked and may hold its own locks
+}
+
+// badgerOptions are those of a generation; see the package comment.
+func badgerOptions(dir string, s shape, readOnly bool) badger.Options {
+	o := badger.DefaultOptions(dir)
+	o.ReadOnly = readOnly
+	o.SyncWrites = false // one explicit Sync per group
+	o.MemTableSize = s.index
+	o.NumMemtables = 1
+	o.ValueThreshold = inline
+	o.ValueLogFileSize = min(s.file, 2<<30-1)
+	o.ValueLogMaxEntries = math.MaxUint32
+	o.NumCompactors = 0
+	o.CompactL0OnClose = false
+	o.Compression = options.None
+	o.BlockCacheSize = 0
+	o.IndexCacheSize = 0
+	o.DetectConflicts = false
+	o.MetricsEnabled = false
+	o.VerifyValueChecksum = true
+	o.BypassLockGuard = true // the log has a lock of its own
+	return o
+}
+
+// openBadger opens a directory. A panic in this goroutine becomes an error.
+func (s *badgerStore) openBadger() (err error) {
+	defer guard(&err)
+	o := badgerOptions(s.dir, s.shape, !s.writable)
+	o.Logger = badgerLogger{s}
+	db, err := badger.OpenManaged(o)
+	if err != nil {
+		return err
+	}
+	s.db = db
+	return nil
+}
+
+// guard turns a panic, a fault of mapped memory included, into an error. It is
+// deferred by functions that call into Badger.
+func guard(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("badger: %v", p)
+	}
+}
+
+// use runs fn with the open database and turns a panic into an error. After one
+// the database is never closed: it may hold locks that nobody will release.
+func (s *badgerStore) use(fn func(*badger.DB) error) (err error) {
+	s.handle.RLock()
+	defer s.handle.RUnlock()
+	if s.db == nil {
+		return ErrClosed
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	ok := false
+	defer func() {
+		if !ok {
+			s.broken.Store(true)
+		}
+	}()
+	defer guard(&err)
+	err = fn(s.db)
+	ok = true
+	return err
+}
+
+func (s *badgerStore) failure() error {
+	if p := s.fault.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+func (s *badgerStore) append(entries ...entry) error {
+	s.put.Lock()
+	defer s.put.Unlock()
+	index, values := cost(entries...)
+	if s.index+index > s.shape.index || s.values+values > s.reserved {
+		return fmt.Errorf("%w: generation has no room for %d bytes", ErrNoSpace, index+values)
+	}
+	if err := s.use(func(db *badger.DB) error { return s.commit(db, entries) }); err != nil {
+		return err
+	}
+	s.index += index
+	s.values += values
+	s.last.Add(1)
+	return s.failure()
+}
+
+func (s *badgerStore) commit(db *badger.DB, entries []entry) error {
+	txn := db.NewTransactionAt(math.MaxUint64, true)
+	defer txn.Discard()
+	for _, e := range entries {
+		if err := txn.SetEntry(badger.NewEntry(e.key, e.value)); err != nil {
+			return err
+		}
+	}
+	return txn.CommitAt(s.last.Load()+1, nil)
+}
+
+func (s *badgerStore) sync() error {
+	last := s.last.Load()
+	if last == s.synced.Load() {
+		return s.failure()
+	}
+	if err := s.use((*badger.DB).Sync); err != nil {
+		return err
+	}
+	if err := s.failure(); err != nil {
+		return err
+	}
+	if err := writeSynced(s.dir, last); err != nil {
+		return err
+	}
+	s.synced.Store(max(last, s.synced.Load()))
+	return nil
+}
+
+func (s *badgerStore) get(key, dst []byte) ([]byte, error) {
+	err := s.use(func(db *badger.DB) error {
+		txn := db.NewTransactionAt(math.MaxUint64, false)
+		defer txn.Discard()
+		item, err := txn.Get(key)
+		if errors.Is(err, badger.ErrKeyNotFound) {
+			return errAbsent
+		}
+		if err != nil {
+			return err
+		}
+		dst, err = item.ValueCopy(dst)
+		return err
+	})
+	return dst, err
+}
+
+func (s *badgerStore) scan(kind byte, fn func(key, value []byte, version uint64) error) error {
+	return s.use(func(db *badger.DB) error {
+		txn := db.NewTransactionAt(math.MaxUint64, false)
+		defer txn.Discard()
+		it := txn.NewIterator(badger.IteratorOptions{Prefix: []byte{kind}})
+		defer it.Close()
+		var value []byte
+		for it.Rewind(); it.Valid(); it.Next() {
+			var err error
+			item := it.Item()
+			if value, err = item.ValueCopy(value[:0]); err != nil {
+				return fmt.Errorf("key %q: %w", item.Key(), err)
+			}
+			if err := fn(item.Key(), value, item.Version()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *badgerStore) versions() (last, synced uint64) { return s.last.Load(), s.synced.Load() }
+
+func (s *badgerStore) size() int64 {
+	var sum int64
+	files, err := os.ReadDir(s.dir)
+	if err != nil {
+		return 0
+	}
+	for _, f := range files {
+		if info, err := f.Info(); err == nil {
+			sum += used(info)
+		}
+	}
+	return sum
+}
+
+// close closes the database. For one that was written, Badger turns the memory
+// table into a table file now, for which the blocks that were reserved and not
+// used are given back first.
+func (s *badgerStore) close() (err error) {
+	if s.keep {
+		return nil
+	}
+	s.handle.Lock()
+	defer s.handle.Unlock()
+	db := s.db
+	s.db = nil
+	if db == nil || s.broken.Load() {
+		return nil
+	}
+	defer guard(&err)
+	if !s.writable {
+		_ = db.Close() // nothing was written, so nothing can be lost
+		return nil
+	}
+	if err := s.giveBack(); err != nil {
+		return err
+	}
+	if err := db.Close(); err != nil {
+		return err
+	}
+	if err := s.failure(); err != nil {
+		return err
+	}
+	return sealFiles(s.dir)
+}
+
+// giveBack frees what was reserved beyond what is used.
+func (s *badgerStore) giveBack() error {
+	for _, r := range [...]struct {
+		name       string
+		used, size int64
+	}{{valueFile, s.values, s.reserved}, {indexFile, s.index, s.shape.index + slack}} {
+		f, err := os.OpenFile(filepath.Join(s.dir, r.name), os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		err = punch(f, r.used+slack, r.size)
+		if err := errors.Join(err, f.Close()); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return err
+		}
+	}
+	return nil
+}
+
+// A badgerLogger listens to what Badger only logs. What it says about a
+// generation that is being written at warning or above is an error of the
+// storage, whatever its methods returned.
+type badgerLogger struct{ s *badgerStore }
+
+// flushRetry is what Badger says each second, for ever, when it cannot write its
+// memory table on Close.
+const flushRetry = "error flushing memtable"
+
+func (l badgerLogger) Errorf(format string, args ...any) {
+	text := strings.TrimSpace(fmt.Sprintf(format, args...))
+	if !l.s.writable {
+		l.s.log.Debug("badger", "dir", l.s.dir, "text", text)
+		return
+	}
+	err := fmt.Errorf("badger: %s", text)
+	l.s.fault.CompareAndSwap(nil, &err)
+	if strings.HasPrefix(format, flushRetry) {
+		runtime.Goexit() // ends the retries; the memory table's own log has everything
+	}
+}
+
+func (l badgerLogger) Warningf(format string, args ...any) { l.Errorf(format, args...) }
+func (l badgerLogger) Infof(string, ...any)                {}
+func (l badgerLogger) Debugf(string, ...any)               {}

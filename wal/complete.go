@@ -1,0 +1,268 @@
+package wal
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/walsink/walsink/internal/crash"
+	"github.com/walsink/walsink/record"
+)
+
+// Complete says that a checkpoint is durable everywhere: all sealed batches up to
+// it may be flushed. It is durable on return, and so is everything sealed before.
+// It is idempotent; a checkpoint not above the highest one changes nothing. Complete
+// keeps no part of position, which Completed returns.
+func (l *Log) Complete(checkpoint uint64, position []byte) error {
+	if len(position) > record.MaxPosition {
+		return fmt.Errorf("complete checkpoint %d: %w: position of %d bytes, the limit is %d",
+			checkpoint, record.ErrTooLarge, len(position), record.MaxPosition)
+	}
+	c := completeState{checkpoint: checkpoint, position: slices.Clone(position)}
+	done, err := l.writeComplete(&c)
+	if done || err != nil {
+		return err
+	}
+	if err := l.Sync(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if checkpoint > l.complete.checkpoint {
+		l.complete = c
+		for _, ln := range l.lanes {
+			ln.completeUpTo(checkpoint)
+		}
+		l.broadcast()
+	}
+	return nil
+}
+
+func (l *Log) writeComplete(c *completeState) (done bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.failure(); err != nil {
+		return false, err
+	}
+	if c.checkpoint <= l.complete.checkpoint {
+		return true, nil
+	}
+	if _, err := l.control(normal, entry{[]byte{kindComplete}, c.encode()}); err != nil {
+		return false, fmt.Errorf("complete checkpoint %d: %w", c.checkpoint, err)
+	}
+	return false, nil
+}
+
+// completeUpTo moves the lane's head. The caller holds Log.mu.
+func (ln *Lane) completeUpTo(checkpoint uint64) {
+	for _, b := range ln.batches {
+		if b.Checkpoint > checkpoint {
+			break
+		}
+		if b.Seq > ln.head.Seq {
+			ln.head = b.Head()
+			ln.known = true
+		}
+	}
+}
+
+// Completed returns the highest completed checkpoint and its position, which the
+// caller must not change.
+func (l *Log) Completed() (checkpoint uint64, position []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.complete.checkpoint, l.complete.position
+}
+
+// maxGroup is how many entries go into one append.
+const maxGroup = 128
+
+// Truncate forgets all open batches and all sealed ones above the completed
+// checkpoint, as if they had never been; the source replays them. Durable on
+// return. It must not run beside Append or Seal.
+func (l *Log) Truncate() error {
+	if err := l.truncate(); err != nil {
+		return fmt.Errorf("truncate log: %w", err)
+	}
+	return l.Sync()
+}
+
+func (l *Log) truncate() error {
+	lanes := l.settled()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.suspect != 0 {
+		return &Damage{Generation: l.suspect, Block: -1, Err: fmt.Errorf("the completed checkpoint may be lost; reset the lanes")}
+	}
+	var entries []entry
+	for _, ln := range lanes {
+		l.discardOpen(ln)
+		keep := len(ln.batches)
+		for keep > 0 && ln.batches[keep-1].Checkpoint > l.complete.checkpoint {
+			keep--
+			entries = append(entries, entry{idKey(kindVoid, ln.batches[keep].id), begin()})
+		}
+		if keep == len(ln.batches) {
+			continue
+		}
+		for _, b := range ln.batches[keep:] {
+			l.voids[b.id] = b.footer
+			l.release(b)
+		}
+		ln.batches = ln.batches[:keep:keep]
+		ln.durable = min(ln.durable, ln.tip().Seq)
+		entries = append(entries, entry{laneKey(kindLane, ln.name), ln.encode()})
+	}
+	return l.controlAll(normal, entries)
+}
+
+// controlAll writes any number of entries, in groups.
+func (l *Log) controlAll(t tier, entries []entry) error {
+	for group := range slices.Chunk(entries, maxGroup) {
+		if _, err := l.control(t, group...); err != nil {
+			return err
+		}
+		crash.Point(crash.AbortHalf)
+	}
+	return nil
+}
+
+// settled returns all lanes when the writer has nothing of them any more.
+func (l *Log) settled() []*Lane {
+	l.mu.Lock()
+	lanes := make([]*Lane, 0, len(l.lanes))
+	for _, ln := range l.lanes {
+		lanes = append(lanes, ln)
+	}
+	l.mu.Unlock()
+	for _, ln := range lanes {
+		ln.settle()
+	}
+	return lanes
+}
+
+// discardOpen forgets the open batch of a settled lane. The caller holds mu.
+func (l *Log) discardOpen(ln *Lane) {
+	if ln.allowed > 0 {
+		l.promised -= ln.allowed
+		l.open--
+		ln.cur.Reset()
+	}
+	ln.allowed, ln.used, ln.records, ln.bytes = 0, 0, 0, 0
+	ln.hasher.Reset()
+	if ln.batch != nil {
+		l.release(ln.batch)
+		ln.batch = nil
+	}
+	l.broadcast()
+}
+
+// release ends a batch's need of its generations. The caller holds mu.
+func (l *Log) release(b *batch) {
+	for _, n := range b.generations() {
+		if g := l.gens[n]; g != nil {
+			g.live--
+		}
+	}
+	l.kick()
+}
+
+// Head returns the end of the lane's last batch of a completed checkpoint, held
+// or dropped long ago, and the highest Seq that Commit was told of. It is false
+// for a lane the log does not know.
+func (l *Log) Head(lane string) (head record.Head, committed uint64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln := l.lanes[lane]
+	if ln == nil || !ln.known {
+		return record.Head{}, 0, false
+	}
+	return ln.head, ln.committed, true
+}
+
+// Batches returns the lane's batches of completed checkpoints that the log still
+// holds, committed ones within the retention window included, in order of Seq
+// without gaps.
+func (l *Log) Batches(lane string) []record.Batch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln := l.lanes[lane]
+	if ln == nil {
+		return nil
+	}
+	var held []record.Batch
+	for _, b := range ln.batches {
+		if b.Checkpoint > l.complete.checkpoint {
+			break
+		}
+		held = append(held, b.Batch)
+	}
+	return held
+}
+
+// Commit says that the store holds the lane's batches up to seq. The log may
+// forget it at a crash, and drops the batches after the retention window.
+func (l *Log) Commit(lane string, seq uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln := l.lanes[lane]
+	if ln == nil || seq > ln.head.Seq {
+		return fmt.Errorf("commit lane %s batch %d: no such completed batch", lane, seq)
+	}
+	if err := l.failure(); err != nil {
+		return err
+	}
+	if seq <= ln.committed {
+		return nil
+	}
+	now := l.opts.now()
+	for _, b := range ln.batches {
+		if b.Seq > ln.committed && b.Seq <= seq {
+			b.since = now
+		}
+	}
+	ln.committed = seq
+	l.uncertain = true
+	c := committedState{floor: ln.floor, seq: seq}
+	_, err := l.control(normal, entry{laneKey(kindCommitted, lane), c.encode()})
+	l.kick()
+	return ignoreNoSpace(err) // it is written again before anything is dropped
+}
+
+// Reset sets all batches of the lane aside, so that they are never flushed, and
+// makes the next batch continue head, with committed = head.Seq. It is also how
+// a lane begins, and how a damaged lane takes records again. Durable on return. It
+// must not run beside Append or Seal of the lane.
+func (l *Log) Reset(lane string, head record.Head) error {
+	ln, err := l.Lane(lane)
+	if err != nil {
+		return err
+	}
+	ln.settle()
+	if err := l.reset(ln, head); err != nil {
+		return fmt.Errorf("reset lane %s: %w", lane, err)
+	}
+	return l.Sync()
+}
+
+func (l *Log) reset(ln *Lane, head record.Head) error {
+	if len(head.Position) > record.MaxPosition {
+		return fmt.Errorf("%w: position of %d bytes, the limit is %d", record.ErrTooLarge, len(head.Position), record.MaxPosition)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	head.Position = slices.Clone(head.Position)
+	state := laneState{floor: l.newID(), head: head, committed: head.Seq, durable: head.Seq}
+	if _, err := l.control(normal, entry{laneKey(kindLane, ln.name), state.encode()}); err != nil {
+		return err
+	}
+	l.discardOpen(ln)
+	now := l.opts.now()
+	for _, b := range slices.Concat(ln.batches, ln.cut) {
+		b.since = now
+		ln.aside = append(ln.aside, b)
+	}
+	ln.batches, ln.cut = nil, nil
+	ln.laneState, ln.known, ln.stored, ln.broken = state, true, true, nil
+	l.kick()
+	return nil
+}

@@ -1,0 +1,116 @@
+package wal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	lockName   = "LOCK"   // locked by the owner, holds its pid
+	formatName = "FORMAT" // version of the format
+)
+
+// format is the content of the file FORMAT.
+const format = "walsink log 1\n"
+
+// openDir makes the directory if need be, locks it, and checks its format and
+// the file system. It returns the open lock.
+func openDir(dir string) (*os.File, error) {
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	lock, err := takeLock(filepath.Join(dir, lockName))
+	if err != nil {
+		return nil, err
+	}
+	if err := firstErr(checkFormat(dir), probe(dir)); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
+
+func takeLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Chmod(0o600); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	busy, err := lockFile(f)
+	if busy {
+		owner, _ := io.ReadAll(io.LimitReader(f, 32)) // for the message only
+		return nil, errors.Join(fmt.Errorf("%w: process %s holds %s", ErrLocked, bytes.TrimSpace(owner), path), f.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: lock: %w", ErrUnsupported, err), f.Close())
+	}
+	if _, err := f.WriteAt(fmt.Appendf(nil, "%-20d\n", os.Getpid()), 0); err != nil && !isNoSpace(err) {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// checkFormat refuses directories of another format. A directory that holds
+// generations and no format has lost files.
+func checkFormat(dir string) error {
+	path := filepath.Join(dir, formatName)
+	got, err := os.ReadFile(path)
+	if err == nil {
+		return matchFormat(string(got))
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	gens, err := filepath.Glob(filepath.Join(dir, genPrefix+"*"))
+	if err != nil {
+		return err
+	}
+	if len(gens) > 0 {
+		return fmt.Errorf("%w: the file %s is missing, but generations are there; if nothing else was removed, write %q into it",
+			ErrDamaged, formatName, format)
+	}
+	return noSpace(createFile(path, []byte(format)))
+}
+
+func matchFormat(got string) error {
+	if got == format {
+		return nil
+	}
+	name := strings.TrimRight(format, "1\n")
+	if version, ok := strings.CutPrefix(got, name); ok && len(version) < 8 {
+		return fmt.Errorf("%w: version %s, this build reads %q", ErrFormat, strings.TrimSpace(version), strings.TrimSpace(format))
+	}
+	return fmt.Errorf("%w: the file %s is not as it was written", ErrDamaged, formatName)
+}
+
+// probe checks that the file system does what Badger needs. A full disk ends it
+// without a verdict.
+func probe(dir string) error {
+	const page = 4096
+	path := filepath.Join(dir, "PROBE")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return ignoreFull(err)
+	}
+	_, err = f.Write(make([]byte, page))
+	if err == nil {
+		if perr := probeMapping(f, page); perr != nil {
+			err = fmt.Errorf("%w: %w", ErrUnsupported, perr)
+		}
+	}
+	return errors.Join(ignoreFull(err), f.Close(), os.Remove(path))
+}
+
+func ignoreFull(err error) error {
+	if isNoSpace(err) {
+		return nil
+	}
+	return err
+}

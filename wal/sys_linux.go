@@ -1,0 +1,38 @@
+package wal
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// allocate takes the blocks of a file up to size from the file system, so that
+// writing them through a mapping cannot find the disk full.
+func allocate(f *os.File, size int64) error {
+	for {
+		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
+			return errNoAllocate
+		default:
+			return err
+		}
+	}
+}
+
+// punch gives the blocks from a byte on back to the file system.
+func punch(f *os.File, from, size int64) error {
+	from = (from + 4095) &^ 4095
+	if from >= size {
+		return nil
+	}
+	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, from, size-from)
+}
+
+// blank reports whether the file holds no data from a byte on.
+func blank(f *os.File, from int64) bool {
+	_, err := unix.Seek(int(f.Fd()), from, unix.SEEK_DATA)
+	return errors.Is(err, unix.ENXIO)
+}

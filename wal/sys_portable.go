@@ -1,0 +1,9 @@
+//go:build unix && !linux
+
+package wal
+
+import "os"
+
+func allocate(*os.File, int64) error     { return errNoAllocate }
+func punch(*os.File, int64, int64) error { return nil }
+func blank(*os.File, int64) bool         { return false }

@@ -1,0 +1,89 @@
+package wal
+
+import (
+	"errors"
+
+	"github.com/walsink/walsink/internal/crash"
+	"github.com/walsink/walsink/record"
+)
+
+// A job is a block to be written, with the bytes that were promised to it.
+type job struct {
+	lane     *Lane
+	block    *record.Builder
+	promised int64
+}
+
+// write is the task that writes blocks. It takes them one by one from all lanes,
+// so that checksum, digest and copy run beside the goroutines that append.
+func (l *Log) write() {
+	var key []byte
+	for {
+		select {
+		case j := <-l.jobs:
+			key = l.writeBlock(j, key)
+		case <-l.quit:
+			return
+		}
+	}
+}
+
+// writeBlock writes a block, or latches the log, and sends the builder home.
+func (l *Log) writeBlock(j job, key []byte) []byte {
+	value := j.block.Finish(j.lane.hasher)
+	for {
+		g, b := l.target(j.lane)
+		key = blockKey(key, b.id, b.blocks)
+		err := l.failure()
+		if err == nil {
+			err = g.append(entry{key, value})
+		}
+		if errors.Is(err, errRetired) {
+			continue
+		}
+		l.mu.Lock()
+		if err != nil {
+			l.failLocked(err)
+		} else {
+			b.add(g)
+			g.charge(entry{key, value})
+		}
+		l.promised -= j.promised
+		l.open--
+		l.broadcast()
+		l.mu.Unlock()
+		break
+	}
+	crash.Point(crash.AppendBlock)
+	if j.block.Size() > 4*record.BlockSize {
+		j.block = new(record.Builder)
+	}
+	j.block.Reset()
+	j.lane.spare <- j.block
+	return key
+}
+
+// target is the generation to write to, and the open batch of the lane.
+func (l *Log) target(ln *Lane) (*generation, *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ln.batch == nil {
+		ln.batch = &batch{lane: ln, id: l.newID()}
+	}
+	return l.active, ln.batch
+}
+
+// newID returns an id for a batch. The caller holds mu.
+func (l *Log) newID() uint64 {
+	l.counter++
+	return l.number<<32 | uint64(l.counter)
+}
+
+// add notes that the next block is in g. The caller holds Log.mu.
+func (b *batch) add(g *generation) {
+	if n := len(b.segments); n == 0 || b.segments[n-1].generation != g.number {
+		b.segments = append(b.segments, segment{generation: g.number, first: b.blocks})
+		g.live++
+	}
+	b.blocks++
+}
