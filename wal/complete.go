@@ -27,7 +27,7 @@ func (l *Log) Complete(checkpoint uint64, position []byte) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if checkpoint > l.complete.checkpoint {
+	if c.above(&l.complete) {
 		l.complete = c
 		for _, ln := range l.lanes {
 			ln.completeUpTo(checkpoint)
@@ -46,6 +46,7 @@ func (l *Log) writeComplete(c *completeState) (done bool, err error) {
 	if c.checkpoint <= l.complete.checkpoint {
 		return true, nil
 	}
+	c.era = l.complete.era
 	if _, err := l.control(normal, entry{[]byte{kindComplete}, c.encode()}); err != nil {
 		return false, fmt.Errorf("complete checkpoint %d: %w", c.checkpoint, err)
 	}
@@ -251,10 +252,18 @@ func (l *Log) reset(ln *Lane, head record.Head) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	head.Position = slices.Clone(head.Position)
-	state := laneState{floor: l.newID(), head: head, committed: head.Seq, durable: head.Seq}
+	fresh := !ln.known && head.Seq == 0
+	state := laneState{floor: l.newID(), head: head, committed: head.Seq, durable: head.Seq, restarted: !fresh}
 	if _, err := l.control(normal, entry{laneKey(kindLane, ln.name), state.encode()}); err != nil {
 		return err
 	}
+	l.restart(ln, state)
+	return nil
+}
+
+// restart sets all batches of a settled lane aside. The caller holds mu and has
+// written the state.
+func (l *Log) restart(ln *Lane, state laneState) {
 	l.discardOpen(ln)
 	now := l.opts.now()
 	for _, b := range slices.Concat(ln.batches, ln.cut) {
@@ -264,5 +273,4 @@ func (l *Log) reset(ln *Lane, head record.Head) error {
 	ln.batches, ln.cut = nil, nil
 	ln.laneState, ln.known, ln.stored, ln.broken = state, true, true, nil
 	l.kick()
-	return nil
 }

@@ -201,6 +201,7 @@ type laneState struct {
 	head      record.Head // end of the last completed batch
 	committed uint64
 	durable   uint64 // highest Seq that is known to be sealed and synced
+	restarted bool   // Reset moved the head, and Rewind was not called since
 }
 
 func (s *laneState) encode() []byte {
@@ -210,7 +211,15 @@ func (s *laneState) encode() []byte {
 	b = binary.AppendUvarint(b, s.head.Checkpoint)
 	b = appendBytes(b, s.head.Position)
 	b = binary.AppendUvarint(b, s.committed)
-	return finish(binary.AppendUvarint(b, s.durable))
+	b = binary.AppendUvarint(b, s.durable)
+	return finish(append(b, flag(s.restarted)))
+}
+
+func flag(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
 }
 
 func (s *laneState) decode(b []byte) error {
@@ -222,6 +231,7 @@ func (s *laneState) decode(b []byte) error {
 	s.head.Position = d.bytes(record.MaxPosition)
 	s.committed = d.uint()
 	s.durable = d.uint()
+	s.restarted = d.uint() != 0
 	return d.done()
 }
 
@@ -239,18 +249,26 @@ func (s *committedState) decode(b []byte) error {
 	return d.done()
 }
 
-// A completeState is what is stored under 'C'.
+// A completeState is what is stored under 'C'. Of several, the one with the highest
+// era counts, then the one with the highest checkpoint.
 type completeState struct {
+	era        uint64 // raised by Rewind
 	checkpoint uint64
 	position   []byte
 }
 
+// above reports whether s replaces o.
+func (s *completeState) above(o *completeState) bool {
+	return s.era > o.era || s.era == o.era && s.checkpoint > o.checkpoint
+}
+
 func (s *completeState) encode() []byte {
-	return finish(appendBytes(binary.AppendUvarint(begin(), s.checkpoint), s.position))
+	b := binary.AppendUvarint(begin(), s.era)
+	return finish(appendBytes(binary.AppendUvarint(b, s.checkpoint), s.position))
 }
 
 func (s *completeState) decode(b []byte) error {
 	d := decode(b)
-	s.checkpoint, s.position = d.uint(), d.bytes(record.MaxPosition)
+	s.era, s.checkpoint, s.position = d.uint(), d.uint(), d.bytes(record.MaxPosition)
 	return d.done()
 }

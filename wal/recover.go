@@ -120,7 +120,7 @@ func (r *recovery) entry(g *generation, key, value []byte, loose bool) error {
 		if err := c.decode(value); err != nil {
 			return err
 		}
-		if c.checkpoint > r.l.complete.checkpoint {
+		if c.above(&r.l.complete) {
 			r.l.complete = c
 		}
 	case kindLane:
