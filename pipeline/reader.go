@@ -212,8 +212,6 @@ func (r *reader) send(m message) {
 func (r *reader) barrier(m message) {
 	r.send(m)
 	r.since = 0
-	if r.at.count > 0 {
-		r.at.position = r.source.Position()
-	}
+	r.at.position = r.source.Position()
 	post(r.ctx, r.events, event{kind: sourceEvent, index: r.index, id: m.id, place: r.at})
 }

@@ -158,6 +158,9 @@ func (ph *phase) loop(stop context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	stopped := stop.Done()
+	if _, err := ph.do(ph.first()); err != nil {
+		return err
+	}
 	for {
 		ph.arm(timer)
 		var actions []checkpoint.Action
@@ -186,6 +189,17 @@ func (ph *phase) loop(stop context.Context) error {
 			return err
 		}
 	}
+}
+
+// first takes a checkpoint at once for a source without end that has no position
+// yet, so that the next start knows which files this one saw.
+func (ph *phase) first() []checkpoint.Action {
+	for i, in := range ph.p.Sources {
+		if e, ok := in.Source.(Endless); ok && e.Endless() && ph.at.sources[i].position == nil {
+			return ph.coord.Request(time.Now())
+		}
+	}
+	return nil
 }
 
 func (ph *phase) arm(timer *time.Timer) {

@@ -1,0 +1,170 @@
+package sources
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// find goes on with a file of a position: under its path, under another name in
+// the same directory, or in a copy of it.
+func (fo *follower) find(m fileMark) error {
+	info, err := os.Stat(m.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	here := err == nil && fo.tracked(info, m.path) == nil
+	if here && sameFile(info, m) {
+		if err := fo.add(m.path, m, false); !errors.Is(err, ErrReplaced) {
+			return err
+		}
+	}
+	if found, err := fo.findMoved(m); found || err != nil || m.off == 0 {
+		return err
+	}
+	if here && !sameFile(info, m) {
+		if err := fo.add(m.path, m, false); !errors.Is(err, ErrReplaced) {
+			return err
+		}
+	}
+	if found, err := fo.findCopy(m, nil); found || err != nil {
+		return err
+	}
+	fo.files.opts.Logger.Warn("file is gone or was rewritten: lines behind the offset are lost unless they had been read",
+		"file", m.path, "offset", m.off)
+	return nil
+}
+
+func sameFile(info fs.FileInfo, m fileMark) bool {
+	dev, ino := fileID(info)
+	return ino != 0 && dev == m.dev && ino == m.ino
+}
+
+// findMoved looks for the file itself under another name.
+func (fo *follower) findMoved(m fileMark) (bool, error) {
+	entries, err := os.ReadDir(filepath.Dir(m.path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !info.Mode().IsRegular() || !sameFile(info, m) || e.Name() == filepath.Base(m.path) {
+			continue
+		}
+		path := filepath.Join(filepath.Dir(m.path), e.Name())
+		if err := fo.add(path, m, true); errors.Is(err, ErrReplaced) || errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return false, err
+		}
+		return true, fo.missed(m.path, fo.tails[len(fo.tails)-1])
+	}
+	return false, nil
+}
+
+// findCopy looks for a file with the same contents up to the mark, which is what
+// rotation by copying leaves. What it has behind the mark is read, before the tail
+// that is given.
+func (fo *follower) findCopy(m fileMark, before *tail) (bool, error) {
+	gens, err := generations(m.path)
+	if err != nil {
+		return false, err
+	}
+	for _, g := range gens {
+		if fo.tracked(g.info, g.path) != nil {
+			continue
+		}
+		err := fo.add(g.path, m, true)
+		if errors.Is(err, ErrReplaced) || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		added := fo.tails[len(fo.tails)-1]
+		if before != nil {
+			fo.tails = slices.Insert(fo.tails[:len(fo.tails)-1], slices.Index(fo.tails, before), added)
+		}
+		return true, fo.missed(m.path, added)
+	}
+	return false, nil
+}
+
+// missed follows the files that had the path after t and have been moved away
+// since, before anybody looked. They come behind t.
+func (fo *follower) missed(origin string, t *tail) error {
+	gens, err := generations(origin)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(gens, func(g generation) bool {
+		dev, ino := fileID(g.info)
+		return ino != 0 && dev == t.dev && ino == t.ino
+	})
+	if at < 0 {
+		return nil
+	}
+	for _, g := range gens[at+1:] {
+		if fo.tracked(g.info, g.path) != nil {
+			continue
+		}
+		err := fo.add(g.path, fileMark{mark: mark{path: origin}}, true)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// A generation is a file that was moved away from a path by rotation.
+type generation struct {
+	path   string
+	info   fs.FileInfo
+	suffix string
+}
+
+// generations returns the files whose names begin with that of the path, oldest
+// first.
+func generations(path string) ([]generation, error) {
+	dir, base := filepath.Split(path)
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	var gens []generation
+	for _, e := range entries {
+		suffix, ok := strings.CutPrefix(e.Name(), base)
+		info, err := e.Info()
+		if !ok || suffix == "" || err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		gens = append(gens, generation{path: dir + e.Name(), info: info, suffix: suffix})
+	}
+	slices.SortFunc(gens, olderFirst)
+	return gens, nil
+}
+
+// olderFirst orders by the time of the last write. For equal times it goes by the
+// name: of two numbers the higher is older, of two dates the lower.
+func olderFirst(a, b generation) int {
+	if c := a.info.ModTime().Compare(b.info.ModTime()); c != 0 {
+		return c
+	}
+	x, errX := strconv.Atoi(strings.TrimLeft(a.suffix, ".-"))
+	y, errY := strconv.Atoi(strings.TrimLeft(b.suffix, ".-"))
+	if errX == nil && errY == nil && max(x, y) < firstDate {
+		return cmp.Compare(y, x)
+	}
+	return strings.Compare(a.suffix, b.suffix)
+}
+
+// firstDate is where numbers in names are dates rather than counts.
+const firstDate = 10_000_000
