@@ -3,7 +3,7 @@
 GOTEST    ?= -race -timeout 30m ./...
 FUZZTIME  ?= 20s
 BENCH     ?= .
-LINT      := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+LINT      ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
 .PHONY: help build test lint fuzz bench cover images clean
@@ -16,10 +16,10 @@ build: ## the command, into bin/
 
 test: ## vet, lint and all tests, with servers from Docker or local binaries as far as there are
 	@integration/images/ensure
-	@go run ./tools/testsum -also 'go vet ./...' -also '$(MAKE) -s lint' -- $(GOTEST)
+	@go run ./tools/testsum -also 'go vet -tags crashpoints,plant ./...' -also '$(MAKE) -s --no-print-directory lint' -- $(GOTEST)
 
-lint: ## golangci-lint if it is installed, else staticcheck
-	@if golangci-lint version 2>/dev/null | grep -q 'version v\{0,1\}2\.'; then golangci-lint run ./...; else go run $(LINT) ./...; fi
+lint: ## golangci-lint, in the version that the LINT variable names
+	$(LINT) run ./...
 
 fuzz: ## every fuzz target for FUZZTIME (20s)
 	@go test -list '^Fuzz' ./... | awk '/^Fuzz/ { f[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, f[i]; n = 0 }' | \

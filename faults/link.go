@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -155,7 +156,7 @@ func (c *Cutter) meet(l *link, d Direction, b []byte) (n int, trips bool) {
 		return int(min(int64(len(b)), left)), int64(len(b)) >= left
 	}
 	match, tail := []byte(c.cut.Match), l.tail[d]
-	seen := append(tail[:len(tail):len(tail)], b...)
+	seen := append(slices.Clip(tail), b...)
 	if i := bytes.Index(seen, match); i >= 0 {
 		return i + len(match) - len(tail), true
 	}

@@ -35,9 +35,11 @@ type badgerStore struct {
 	put      sync.Mutex // held from the choice of a version until its entries are in
 	last     atomic.Uint64
 	synced   atomic.Uint64
-	reserved int64 // owned by the caller of reserve
-	index    int64 // index bytes used, under put
-	values   int64 // value bytes used, under put
+	reserved int64    // owned by the caller of reserve
+	index    int64    // index bytes used, under put
+	values   int64    // value bytes used, under put
+	written  int64    // value bytes given to the disk, under put
+	ahead    *os.File // the value log, for startWriting
 
 	handle sync.RWMutex // held shared while db is in use
 	db     *badger.DB
@@ -129,7 +131,20 @@ func (s *badgerStore) append(entries ...entry) error {
 	s.index += index
 	s.values += values
 	s.last.Add(1)
+	s.startWriting()
 	return s.failure()
+}
+
+// writeStep is how much of the value log is given to the disk at a time while it
+// is written.
+const writeStep = 4 << 20
+
+func (s *badgerStore) startWriting() {
+	if s.values-s.written < writeStep {
+		return
+	}
+	startWriting(s.ahead, s.written, s.values)
+	s.written = s.values
 }
 
 func (s *badgerStore) commit(db *badger.DB, entries []entry) error {
@@ -233,6 +248,9 @@ func (s *badgerStore) close() (err error) {
 	if !s.writable {
 		_ = db.Close() // nothing was written, so nothing can be lost
 		return nil
+	}
+	if s.ahead != nil {
+		_ = s.ahead.Close() // nothing was written through it
 	}
 	if err := s.giveBack(); err != nil {
 		return err

@@ -173,6 +173,9 @@ func (s *badgerStore) create() error {
 	if err := s.openBadger(); err != nil {
 		return err
 	}
+	if s.ahead, err = os.Open(filepath.Join(s.dir, valueFile)); err != nil {
+		return err
+	}
 	if err := s.reserveFile(indexFile, s.shape.index+slack); err != nil {
 		return err
 	}

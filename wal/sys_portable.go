@@ -4,6 +4,7 @@ package wal
 
 import "os"
 
-func allocate(*os.File, int64) error     { return errNoAllocate }
-func punch(*os.File, int64, int64) error { return nil }
-func blank(*os.File, int64) bool         { return false }
+func allocate(*os.File, int64) error      { return errNoAllocate }
+func punch(*os.File, int64, int64) error  { return nil }
+func blank(*os.File, int64) bool          { return false }
+func startWriting(*os.File, int64, int64) {}

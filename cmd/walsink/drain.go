@@ -46,7 +46,7 @@ func (a *app) drain(ctx context.Context, f *drainFlags) (err error) {
 	if err := haveState(f.state); err != nil {
 		return err
 	}
-	stop := newStopper(ctx, drainEnd, a.note, a.cut)
+	stop := newStopper(ctx, drainEnd, a.note, a.cut).listen()
 	defer stop.close()
 	o, err := t.open(stop.ctx, noSample)
 	if err != nil {

@@ -24,7 +24,7 @@ type endpoint struct {
 // no part of a text with "//" in it: that may be a password.
 func parseEndpoint(flag, text string) (endpoint, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
-	if !ok || scheme == "" {
+	if !ok || scheme == "" || strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
 		return endpoint{}, usagef("%s %q: want SCHEME:WHERE, as in ndjson:events.ndjson or file:out", flag, hideURL(text))
 	}
 	path, query, _ := strings.Cut(rest, "?")

@@ -69,6 +69,7 @@ func (a *app) rootCommand() *cobra.Command {
 		Long: "walsink buffers the output of each checkpoint in a local log, and flushes it to the store in\n" +
 			"one atomic step together with a ledger mark, so that a replay changes nothing. Kill it at any\n" +
 			"instant and start it again with the same command line: the store ends up with the same rows.\n\n" + codeHelp(),
+		Args:          cobra.ArbitraryArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {

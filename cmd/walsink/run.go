@@ -63,7 +63,7 @@ func (a *app) run(ctx context.Context, f *runFlags) error {
 	if err != nil {
 		return err
 	}
-	stop := newStopper(ctx, f.drainTimeout, a.note, a.cut)
+	stop := newStopper(ctx, f.drainTimeout, a.note, a.cut).listen()
 	defer stop.close()
 	meter, interval := newMeter(a.err, -1, r.log)
 	quiet := watch(meter, interval, r.pulse)
@@ -118,7 +118,7 @@ func (a *app) newRunner(ctx context.Context, f *runFlags) (*runner, error) {
 	r.pipe = &pipeline.Pipeline{
 		Sources: inputs, Lanes: f.lanes, Route: route, Require: guarantees[f.require], Grace: f.drainTimeout, Logger: r.log,
 		Checkpoints: checkpoint.Options{Interval: f.interval, Records: f.records},
-		Outputs: []pipeline.Sink{{Name: t.scheme, Encode: checkedEncode(o.encode), Open: func(ctx context.Context, _ pipeline.Restored) (pipeline.Output, error) {
+		Outputs: []pipeline.Sink{{Name: t.scheme + ":" + t.where, Encode: checkedEncode(o.encode), Open: func(ctx context.Context, _ pipeline.Restored) (pipeline.Output, error) {
 			return r.openOutput(ctx, o)
 		}}},
 	}

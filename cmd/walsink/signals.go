@@ -22,17 +22,22 @@ type stopper struct {
 	gone    chan struct{}
 }
 
-// newStopper listens for signals until close. At the first one note is called; at
-// the second cut, which is to end the process.
+// newStopper returns a stopper that takes signals until close. At the first one note is
+// called; at the second cut, which is to end the process.
 func newStopper(parent context.Context, bound time.Duration, note func(string), cut func()) *stopper {
 	ctx, stop := context.WithCancelCause(parent)
 	s := &stopper{ctx: ctx, signals: make(chan os.Signal, 2), done: make(chan struct{}), gone: make(chan struct{})}
-	signal.Notify(s.signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		defer close(s.gone)
 		defer stop(context.Canceled)
 		s.watch(bound, note, stop, cut)
 	}()
+	return s
+}
+
+// listen sends it the signals of the process.
+func (s *stopper) listen() *stopper {
+	signal.Notify(s.signals, os.Interrupt, syscall.SIGTERM)
 	return s
 }
 

@@ -4,47 +4,36 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
 func TestStopperFirstSignalEndsTheContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		notes, cuts := 0, 0
-		s := newStopper(t.Context(), time.Minute, func(string) { notes++ }, func() { cuts++ })
-		s.signals <- syscall.SIGTERM
-		<-s.ctx.Done()
-		synctest.Wait()
-		if !s.stopped() || notes != 1 || cuts != 0 {
-			t.Fatalf("stopped %v, %d notes, %d cuts", s.stopped(), notes, cuts)
-		}
-		s.close()
-	})
+	notes := make(chan string, 1)
+	s := newStopper(t.Context(), time.Minute, func(text string) { notes <- text }, func() { t.Error("cut at the first signal") })
+	defer s.close()
+	s.signals <- syscall.SIGTERM
+	<-s.ctx.Done()
+	if note := <-notes; !s.stopped() || note != "terminated: ending within 1m0s; a second signal stops at once" {
+		t.Errorf("stopped %v, %q", s.stopped(), note)
+	}
 }
 
 func TestStopperSecondSignalCuts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cuts := 0
-		s := newStopper(t.Context(), time.Minute, func(string) {}, func() { cuts++ })
-		s.signals <- os.Interrupt
-		s.signals <- os.Interrupt
-		synctest.Wait()
-		if cuts != 1 {
-			t.Fatalf("%d cuts, want 1", cuts)
-		}
-		s.close()
-	})
+	cut := make(chan struct{})
+	s := newStopper(t.Context(), time.Minute, func(string) {}, func() { close(cut) })
+	defer s.close()
+	s.signals <- os.Interrupt
+	s.signals <- os.Interrupt
+	<-cut
 }
 
 func TestStopperWithoutSignal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStopper(t.Context(), time.Second, func(string) {}, func() {})
-		if s.ctx.Err() != nil {
-			t.Fatal("ended before close")
-		}
-		s.close()
-		if s.stopped() || s.ctx.Err() == nil {
-			t.Fatalf("stopped %v, context %v", s.stopped(), s.ctx.Err())
-		}
-	})
+	s := newStopper(t.Context(), time.Second, func(string) {}, func() {})
+	if s.ctx.Err() != nil {
+		t.Error("ended before close")
+	}
+	s.close()
+	if s.stopped() || s.ctx.Err() == nil {
+		t.Errorf("stopped %v, context %v", s.stopped(), s.ctx.Err())
+	}
 }

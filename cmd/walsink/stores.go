@@ -43,7 +43,7 @@ var stores = []store{
 type target struct {
 	endpoint
 	store store
-	path  string // canonical
+	where string // canonical
 }
 
 func parseTarget(text string) (target, error) {
@@ -66,7 +66,7 @@ func (t target) defaultID() string { return t.store.name(t.endpoint) }
 
 // stateName names the default state directory: readable, and one per destination.
 func (t target) stateName() string {
-	sum := sha256.Sum256([]byte(t.scheme + ":" + t.path))
+	sum := sha256.Sum256([]byte(t.scheme + ":" + t.where))
 	return t.scheme + "-" + hex.EncodeToString(sum[:6])
 }
 

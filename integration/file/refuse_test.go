@@ -52,13 +52,6 @@ func TestRefuseSourceThatIsNotThere(t *testing.T) {
 	r.exact(in.lines)
 }
 
-func TestRefuseSourceThatIsADirectory(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, normalBuild)
-	r.input = r.dir
-	r.run().want(t, exitInput, r.dir, "directory")
-}
-
 // TestRefuseSourceThatShrank cuts the input below what was committed. F03.
 func TestRefuseSourceThatShrank(t *testing.T) {
 	t.Parallel()

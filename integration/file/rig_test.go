@@ -115,7 +115,7 @@ func (r *rig) start(args ...string) *proc {
 	r.t.Helper()
 	p := &proc{t: r.t, cmd: exec.Command(r.bin, args...), stderr: newWatched(), ended: make(chan struct{})}
 	p.cmd.Dir = r.dir
-	p.cmd.Env = append(os.Environ(), r.env...)
+	p.cmd.Env = append(os.Environ(), append(r.env, "GORACE=atexit_sleep_ms=0")...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, p.stderr
 	if err := p.cmd.Start(); err != nil {
 		r.t.Fatal(err)
@@ -253,11 +253,12 @@ func (r *rig) exact(want []string) {
 	}
 }
 
-// laneOf takes the lane out of a part's name: sink+lane+checkpoint+number.
-func laneOf(name string) (string, error) {
+// laneOf takes bucket and lane out of a part's path: bucket/sink+lane+checkpoint+number.
+func laneOf(part string) (string, error) {
+	dir, name := filepath.Split(part)
 	f := strings.Split(name, "+")
 	if len(f) != 4 {
-		return "", fmt.Errorf("part %q: want four fields with '+' between", name)
+		return "", fmt.Errorf("part %q: want four fields with '+' between", part)
 	}
-	return f[1], nil
+	return dir + f[1], nil
 }

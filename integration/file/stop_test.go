@@ -87,7 +87,7 @@ func TestFrozenOwner(t *testing.T) {
 			r := newRig(t, normalBuild)
 			r.flags = killFlags
 			in := newInput(t, r.input, 200_000)
-			first := r.start(r.runArgs("--follow")...)
+			first := r.start(r.runArgs()...)
 			first.until("a part", func() bool { return r.parts() > 0 })
 			timer := time.NewTimer(after)
 			<-timer.C

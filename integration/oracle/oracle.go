@@ -38,9 +38,9 @@ func (l Lanes) Len() int {
 }
 
 // Read reads every visible file below dir, line by line. lane tells the lane from
-// a part's name; files and directories that begin with a dot are not part of an
-// output.
-func Read(dir string, lane func(name string) (string, error)) (Lanes, error) {
+// a part's path below dir; files and directories that begin with a dot are not part
+// of an output.
+func Read(dir string, lane func(part string) (string, error)) (Lanes, error) {
 	paths, err := parts(dir)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func Read(dir string, lane func(name string) (string, error)) (Lanes, error) {
 		if err != nil {
 			return nil, err
 		}
-		name, err := lane(filepath.Base(path))
+		name, err := lane(rel)
 		if err != nil {
 			return nil, err
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// lane takes the text before the first '-' as lane.
-func lane(name string) (string, error) {
-	lane, _, _ := strings.Cut(name, "-")
+// lane takes the text before the first '-' as lane, in each directory.
+func lane(part string) (string, error) {
+	lane, _, _ := strings.Cut(part, "-")
 	return lane, nil
 }
 
@@ -39,6 +39,7 @@ func TestOracleJudges(t *testing.T) {
 	}{
 		{"exact", map[string]string{"a-1": "1\n3\n", "b-1": "2\n", "b-2": "4\n"}, ""},
 		{"buckets", map[string]string{"x/a-1": "1\n", "y/a-2": "3\n4\n", "x/b-1": "2\n"}, ""},
+		{"order per bucket", map[string]string{"x/a-1": "2\n", "y/a-1": "1\n", "y/a-2": "3\n4\n"}, ""},
 		{"hidden", map[string]string{"a-1": "1\n2\n3\n4\n", ".walsink/a-2": "1\n", ".a-3": "9"}, ""},
 		{"missing", map[string]string{"a-1": "1\n2\n4\n"}, `missing first: "3\n"`},
 		{"nothing", nil, "0 of 4 records"},

@@ -282,6 +282,9 @@ func rowsOf(t testing.TB, s *postgres.Sink, from, to int) [][]byte {
 	return recs
 }
 
+// fresh empties a database that several subtests share.
+const fresh = "drop schema if exists walsink cascade; drop schema public cascade; create schema public"
+
 const plainTable = "create table t (id bigint, name text)"
 
 // wantIDs checks that t holds exactly the ids of [from, to), each once.

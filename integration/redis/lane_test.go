@@ -177,10 +177,15 @@ func open(t testing.TB, c goredis.UniversalClient, opts redis.Options) *redis.Si
 
 func acquire(t testing.TB, s *redis.Sink, id sinks.LaneID) (sinks.Lane, sinks.Mark) {
 	t.Helper()
-	l, m, err := s.Acquire(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var l sinks.Lane
+	var m sinks.Mark
+	await(t, "the lane", func() (err error) {
+		l, m, err = s.Acquire(t.Context(), id)
+		if k := sinks.KindOf(err); err != nil && k != sinks.Transient && k != sinks.Ambiguous {
+			t.Fatal(err)
+		}
+		return err
+	})
 	t.Cleanup(func() { l.Close() })
 	return l, m
 }

@@ -1,9 +1,21 @@
 package redis_test
 
 import (
+	"context"
 	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/walsink/walsink/integration/servers"
 )
 
-func TestMain(m *testing.M) { servers.Main(m) }
+// quiet drops the client library's own log: its dial errors are what many tests
+// are about.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func TestMain(m *testing.M) {
+	goredis.SetLogger(quiet{})
+	servers.Main(m)
+}

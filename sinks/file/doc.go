@@ -51,7 +51,9 @@
 // tries for is taken, and it finds the higher fence. Old manifests are removed in
 // ascending order, so if the number it tries for has been removed since, the
 // manifest it built on went before; it looks, after the rename, that this one is
-// still there. What it may still do is to publish the parts of a manifest that it
+// still there. Manifest 1, which builds on none, stays for ever.
+//
+// What a former owner may still do is to publish the parts of a manifest that it
 // did commit. It has the same staged names for that as the new owner, and a rename
 // takes a name only once. Staged names hold the fence, and an owner removes only
 // those of its own and of lower fences.

@@ -41,7 +41,30 @@ func (l *lane) Flush(ctx context.Context, step *sinks.Step) (sinks.Result, error
 	if len(step.Batches) > 0 {
 		checkpoint = step.Batches[0].Checkpoint
 	}
-	return sinks.Result{}, fail("flush", l.id, checkpoint, l.flush(ctx, step))
+	return sinks.Result{}, fail("flush", l.id, checkpoint, l.blame(l.flush(ctx, step)))
+}
+
+// blame returns err, unless what looks like a fault of the directory is the work of
+// a newer owner.
+func (l *lane) blame(err error) error {
+	if _, ok := errors.AsType[*sinks.Error](err); ok || err == nil {
+		return err
+	}
+	if kind, _ := classify(err); kind == sinks.Permanent {
+		if m, merr := l.log.newest(); merr == nil && m != nil && l.fencedBy(m) {
+			return l.errFenced(m)
+		}
+	}
+	return err
+}
+
+func (l *lane) fencedBy(m *manifest) bool {
+	return m.Mark.Fence > l.fence && !plant.Active(plant.NoFence)
+}
+
+func (l *lane) errFenced(m *manifest) error {
+	return &sinks.Error{Kind: sinks.Fenced, Op: "check fence", Lane: l.id,
+		Err: fmt.Errorf("fence %d is in the store, this owner has %d", m.Mark.Fence, l.fence)}
 }
 
 func (l *lane) flush(ctx context.Context, step *sinks.Step) error {
@@ -175,7 +198,7 @@ func (l *lane) Mark(ctx context.Context) (sinks.Mark, error) {
 		err = l.sweep()
 	}
 	if err != nil {
-		return sinks.Mark{}, fail("mark", l.id, 0, err)
+		return sinks.Mark{}, fail("mark", l.id, 0, l.blame(err))
 	}
 	return l.cur.Mark, nil
 }
@@ -192,13 +215,13 @@ func (l *lane) settle() error {
 		return fmt.Errorf("%w: all manifests in %s are gone: restore the directory; until then nobody knows which batches are in",
 			errRefused, l.log.dir())
 	}
-	if m.Mark.Fence > l.fence && !plant.Active(plant.NoFence) {
-		return &sinks.Error{Kind: sinks.Fenced, Op: "mark", Lane: l.id,
-			Err: fmt.Errorf("fence %d is in the store, this owner has %d", m.Mark.Fence, l.fence)}
+	if l.fencedBy(m) {
+		return l.errFenced(m)
 	}
 	if m.Mark.Fence < l.fence {
-		return &sinks.Error{Kind: sinks.Moved, Op: "mark", Lane: l.id,
-			Err: fmt.Errorf("fence %d is in the store, this owner raised it to %d: the directory was replaced by an older state", m.Mark.Fence, l.fence)}
+		return &sinks.Error{Kind: sinks.Moved, Op: "check fence", Lane: l.id,
+			Err: fmt.Errorf("fence %d is in the store, this owner raised it to %d: an older state of the directory was put back",
+				m.Mark.Fence, l.fence)}
 	}
 	l.cur = m
 	if !l.unsure {

@@ -136,7 +136,7 @@ func (g *ledger) stage(tmp string, raw []byte) error {
 
 // stillThere makes sure that the number after cur was free because nobody had
 // taken it, and not because it had been taken and removed: manifests are removed in
-// ascending order, cur before its successor.
+// ascending order, cur before its successor. The first one is never removed.
 func (g *ledger) stillThere(cur *manifest) error {
 	if cur == nil || plant.Active(plant.NoFence) {
 		return nil
@@ -171,8 +171,8 @@ func (g *ledger) fold(cur, next *manifest, keep int) error {
 	return nil
 }
 
-// prune removes the manifests before cur.Base, in ascending order. It stops at the
-// first error; the next fold tries again.
+// prune removes the manifests before cur.Base, but for the first, in ascending
+// order. It stops at the first error; the next fold tries again.
 func (g *ledger) prune(cur *manifest) error {
 	numbers, err := g.numbers()
 	if err != nil {
@@ -181,6 +181,9 @@ func (g *ledger) prune(cur *manifest) error {
 	for _, n := range numbers {
 		if n >= cur.Base {
 			break
+		}
+		if n == 1 {
+			continue
 		}
 		if err := g.fs.remove(g.path(n)); err != nil && !isGone(err) {
 			return err

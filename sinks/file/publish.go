@@ -164,13 +164,6 @@ func (l *lane) lost(p part) error {
 	if final != nil && final.Mode().IsRegular() && final.Size() == p.Bytes {
 		return nil
 	}
-	m, err := l.log.newest()
-	if err != nil {
-		return err
-	}
-	if m != nil && m.Mark.Fence > l.fence {
-		return l.settle() // a newer owner has published and swept: settle says so
-	}
 	return fmt.Errorf("%w: part %s with %d records is in the ledger, but was never published, and its staging %s is gone:"+
 		" restore that file, or make an empty file %s to accept the loss",
 		errRefused, p.path(l.log.lane), p.Records, l.staged(p.Staged), l.ticket(l.cur.Step))

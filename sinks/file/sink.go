@@ -101,7 +101,7 @@ func (s *Sink) acquire(ctx context.Context, id sinks.LaneID) (*lane, error) {
 		if err == nil {
 			err = l.sweep()
 		}
-		return l, err
+		return l, l.blame(err)
 	}
 	return nil, fmt.Errorf("%w: %d others were faster", errTaken, maxTries)
 }
@@ -131,6 +131,9 @@ func (l *lane) raise() error {
 	next := &manifest{Number: 1, Lane: l.id, Base: 1, Prev: l.id.Genesis(), Mark: sinks.Mark{Chain: l.id.Genesis()}}
 	if cur == nil {
 		if err := l.sink.noStrayParts(l.id); err != nil {
+			if m, merr := l.log.newest(); merr == nil && m != nil {
+				return errTaken // somebody began the lane meanwhile
+			}
 			return err
 		}
 	} else {

@@ -8,8 +8,6 @@ import (
 	"testing"
 )
 
-func child(string) { os.Exit(9) }
-
 func TestFlushWritesInOrder(t *testing.T) {
 	dir := t.TempDir()
 	o := acquire(t, dir, Options{})
@@ -29,5 +27,4 @@ func TestFlushWritesInOrder(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "orders+main+00000000000000000020+00000.ndjson")); err != nil {
 		t.Error(err)
 	}
-	fmt.Println(staging(t, dir), manifests(t, dir))
 }

@@ -38,10 +38,10 @@ func classify(ctx context.Context, at phase, err error) sinks.Kind {
 	switch {
 	case ctx.Err() != nil || errors.Is(err, context.Canceled):
 		return sinks.Cancelled
-	case at == committing:
-		return sinks.Ambiguous
 	case errors.Is(err, errRefused):
 		return sinks.Permanent
+	case at == committing:
+		return sinks.Ambiguous
 	}
 	return sinks.Transient
 }

@@ -138,7 +138,7 @@ func (f *flight) findAll(ctx context.Context) ([]sinks.Reject, error) {
 		constraints = sql("set constraints all immediate")
 	}
 	_, err := exchange(ctx, f.pg, nil, sql("rollback"), sql("begin"), constraints,
-		sql("create temporary table "+findTable+" ("+ordinal+" bigint generated always as identity, "+
+		sql("create temporary table "+findTable+" ("+ordinal+" bigint generated always as identity primary key, "+
 			strings.Join(names, " text, ")+" text) on commit drop"),
 		sql("create temporary table "+badTable+" ("+ordinal+" bigint, code text, field text, rule text) on commit drop"))
 	if err != nil {
@@ -164,6 +164,9 @@ func (f *flight) findAll(ctx context.Context) ([]sinks.Reject, error) {
 	return bad, nil
 }
 
+// maxFound is how many bad records one search finds at most.
+const maxFound = 10_000
+
 // findSQL is the block that does the search.
 func (s *Sink) findSQL() string {
 	insert, casts := s.trySQL(), s.castSQL()
@@ -172,12 +175,13 @@ func (s *Sink) findSQL() string {
 declare
 	walsink_lo bigint := 1;
 	walsink_last bigint;
+	walsink_found bigint := 0;
 	walsink_size bigint;
 	walsink_state text; walsink_column text; walsink_rule text;
 begin
 	select count(*) into walsink_last from pg_temp.` + findTable + `;
 	walsink_size := greatest(walsink_last / 2, 1);
-	while walsink_lo <= walsink_last loop
+	while walsink_lo <= walsink_last and walsink_found < ` + strconv.Itoa(maxFound) + ` loop
 		begin
 			` + insert + `;
 			walsink_lo := walsink_lo + walsink_size;
@@ -195,6 +199,7 @@ begin
 				end if;
 				insert into pg_temp.` + badTable + ` values (walsink_lo, walsink_state, walsink_column, walsink_rule);
 				walsink_lo := walsink_lo + 1;
+				walsink_found := walsink_found + 1;
 			end if;
 		end;
 	end loop;

@@ -414,7 +414,7 @@ func (s *Sink) ensureLedger(ctx context.Context, pg *pgconn.PgConn) error {
 		if s.opts.NoCreateLedger {
 			return fmt.Errorf("%w: no ledger in schema %q; run the SQL of Script, or let Open do it", errRefused, s.ledger.schema)
 		}
-		if err := s.createLedger(ctx, pg); err != nil {
+		if err := s.create(ctx, pg, s.ledger.ddl()...); err != nil {
 			return fmt.Errorf("create ledger in schema %q, or run the SQL of Script as a role that may: %w", s.ledger.schema, err)
 		}
 	}
@@ -428,11 +428,11 @@ func (s *Sink) ensureLedger(ctx context.Context, pg *pgconn.PgConn) error {
 	return nil
 }
 
-// createLedger runs the script; the lock keeps those who do the same apart,
-// since "if not exists" does not.
-func (s *Sink) createLedger(ctx context.Context, pg *pgconn.PgConn) error {
+// create makes relations; the lock keeps those who do the same apart, since "if
+// not exists" does not.
+func (s *Sink) create(ctx context.Context, pg *pgconn.PgConn, ddl ...string) error {
 	stmts := []stmt{sql("begin"), sql(`select pg_advisory_xact_lock(hashtext($1))`, "walsink ledger "+s.ledger.schema)}
-	for _, text := range s.ledger.ddl() {
+	for _, text := range ddl {
 		stmts = append(stmts, sql(text))
 	}
 	_, err := exchange(ctx, pg, nil, append(stmts, sql("commit"))...)

@@ -156,8 +156,7 @@ func (s *Sink) createTable(ctx context.Context, pg *pgconn.PgConn) error {
 	if len(s.opts.Key) > 0 {
 		defs = append(defs, "primary key ("+quoteList(s.opts.Key)+")")
 	}
-	_, err = exchange(ctx, pg, nil, sql("create table if not exists "+s.opts.label()+" (\n\t"+strings.Join(defs, ",\n\t")+")"))
-	if err != nil {
+	if err := s.create(ctx, pg, "create table if not exists "+s.opts.label()+" (\n\t"+strings.Join(defs, ",\n\t")+")"); err != nil {
 		return fmt.Errorf("create table %s: %w", s.opts.label(), err)
 	}
 	return nil

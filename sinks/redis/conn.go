@@ -129,3 +129,14 @@ func (t *tapped) Close() error {
 	t.c.mu.Unlock()
 	return t.Conn.Close()
 }
+
+// master is the client of the server that key lives on.
+func (c *client) master(ctx context.Context, key string) (*goredis.Client, error) {
+	switch u := c.UniversalClient.(type) {
+	case *goredis.ClusterClient:
+		return u.MasterForKey(ctx, key)
+	case *goredis.Client:
+		return u, nil
+	}
+	return nil, errClient
+}

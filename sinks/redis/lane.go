@@ -20,79 +20,15 @@ type lane struct {
 }
 
 func (l *lane) acquire(ctx context.Context) (sinks.Mark, error) {
-	return l.own(ctx, "acquire", 0, true)
+	mark, _, err := l.own(ctx, "acquire", 0, true)
+	return mark, err
 }
 
 // Mark reads the mark. If a call was left without an answer, the session is
 // raised with it, so that what may still be under way is refused.
 func (l *lane) Mark(ctx context.Context) (sinks.Mark, error) {
-	return l.own(ctx, "mark", l.fence, l.dirty || l.sink.opts.waits())
-}
-
-// own runs the script that takes the lane over, with fence 0, or reads its mark.
-func (b *base) own(ctx context.Context, op string, fence uint64, settle bool) (sinks.Mark, error) {
-	c, err := b.conn()
-	if err != nil {
-		return sinks.Mark{}, err
-	}
-	defer c.guard(ctx)()
-	b.dirty = b.dirty || settle
-	sent := c.sent.Load()
-	var wait []goredis.Cmder
-	if b.sink.opts.waits() {
-		wait = append(wait, b.sink.opts.wait(ctx))
-	}
-	r, err := b.sink.scripts.own.run(ctx, c, []string{b.keys.mark}, wait,
-		b.owner, fence, settle, b.id.Genesis().String(), time.Now().UTC().Format(time.RFC3339Nano), b.exceed)
-	if err == nil && r.status == "ok" && len(wait) > 0 {
-		err = b.sink.opts.waited(wait[0])
-	}
-	if err != nil {
-		return sinks.Mark{}, b.fail(ctx, op, 0, err, c.sent.Load() > sent)
-	}
-	return b.owned(op, r)
-}
-
-// owned takes the answer of own apart.
-func (b *base) owned(op string, r reply) (sinks.Mark, error) {
-	if r.status != "ok" {
-		return sinks.Mark{}, b.refused(op, 0, r)
-	}
-	mark, fields, err := decodeMark(b.id, r.list(0))
-	if err != nil {
-		return sinks.Mark{}, &sinks.Error{Kind: sinks.Permanent, Op: op, Lane: b.id, Err: err}
-	}
-	b.fence, b.exceed = mark.Fence, 0
-	b.session, b.dirty = fields["s"], false
-	return mark, nil
-}
-
-// refused makes the error of a script that wrote nothing.
-func (b *base) refused(op string, checkpoint uint64, r reply) error {
-	e := &sinks.Error{Op: op, Lane: b.id, Checkpoint: checkpoint}
-	switch r.status {
-	case "fenced":
-		e.Kind, e.Err = sinks.Fenced, fmt.Errorf("the store has fence %s, ours is %d", r.text(0), b.fence)
-	case "moved":
-		e.Kind, e.Err = sinks.Moved, errors.New("the tip in the store is another one")
-	case "missing":
-		e.Kind, e.Err = sinks.Moved, fmt.Errorf("the mark is gone: key %s was removed, evicted or has expired", b.keys.mark)
-	case "behind":
-		e.Kind, e.Err = sinks.Moved, fmt.Errorf("the store has fence %s, ours is %d: it lost its last writes", r.text(0), b.fence)
-	case "stale":
-		b.dirty = true
-		e.Kind, e.Err = sinks.Transient, errors.New("the session was raised by a call that was given up")
-	case "ledger":
-		e.Kind, e.Err = serverKind(r.text(1)), serverError("ledger key "+r.text(0), r.text(1))
-	case "refused":
-		e.Kind, e.Err = serverKind(r.text(0)), serverError("", r.text(0))
-		b.drop() // the address may lead to another server now
-	case "format":
-		e.Kind, e.Err = sinks.Permanent, fmt.Errorf("mark layout %q is unknown to this build", r.text(0))
-	default:
-		e.Kind, e.Err = sinks.Permanent, fmt.Errorf("%w: status %.20q", errAnswer, r.status)
-	}
-	return e
+	mark, _, err := l.own(ctx, "mark", l.fence, l.dirty || l.sink.opts.waits())
+	return mark, err
 }
 
 // Flush performs the step. It is atomic per chunk: after an error the mark says

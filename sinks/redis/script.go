@@ -20,6 +20,10 @@ var (
 	flushSource string
 	//go:embed scripts/own.lua
 	ownSource string
+	//go:embed scripts/home.lua
+	homeSource string
+	//go:embed scripts/slot.lua
+	slotSource string
 )
 
 // A script is source that the server knows by its digest.
@@ -39,7 +43,7 @@ func newScripts() scripts {
 		flush = strings.ReplaceAll(flush, "return {nonce, 'moved'}", "chain = nil")
 		flush = strings.ReplaceAll(flush, "return {nonce, 'fenced', m[1]}", "chain = nil")
 	}
-	return scripts{flush: newScript(flush), own: newScript(ownSource)}
+	return scripts{flush: newScript(flush), own: newScript(ownSource), home: newScript(homeSource), slot: newScript(slotSource)}
 }
 
 // run runs s by itself and the commands after it on the same connection, and loads
@@ -77,15 +81,11 @@ const maxLoads = 3
 
 // load gives the script to the server that key lives on.
 func (s *script) load(ctx context.Context, c *client, key string) error {
-	cc, ok := c.UniversalClient.(*goredis.ClusterClient)
-	if !ok {
-		return c.Process(ctx, goredis.NewStringCmd(ctx, "script", "load", s.source))
-	}
-	node, err := cc.MasterForKey(ctx, key)
+	node, err := c.master(ctx, key)
 	if err != nil {
 		return err
 	}
-	return node.Process(ctx, goredis.NewStringCmd(ctx, "script", "load", s.source))
+	return node.ScriptLoad(ctx, s.source).Err()
 }
 
 func isNoScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }

@@ -2,11 +2,9 @@ package redis
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -14,6 +12,9 @@ import (
 	"github.com/walsink/walsink/internal/crash"
 	"github.com/walsink/walsink/sinks"
 )
+
+// errReplay says that what comes again is not what came before.
+var errReplay = errors.New("the replay differs: restore the log, or reset the lane")
 
 var errClient = errors.New("redis: want a *redis.Client or a *redis.ClusterClient: a ring spreads keys without the server's knowledge")
 
@@ -30,7 +31,6 @@ type Sink struct {
 	scripts scripts
 	control *client // for everything that is not about an acquired lane
 	checked atomic.Bool
-	slots   sync.Map // slot -> tag, filled in a cluster
 }
 
 // Open makes a sink of client, which must be a *redis.Client (a failover client
@@ -112,80 +112,10 @@ func (s *Sink) Acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, sinks.
 	return lane, mark, nil
 }
 
-// A base is what handles of single servers and of clusters have in common: the
-// right to a lane, and a client to use it with.
-type base struct {
-	sink  *Sink
-	id    sinks.LaneID
-	keys  keys
-	owner string // tells this handle from another one with the same fence
-
-	fence   uint64
-	exceed  uint64  // a fence found in a slot, to be exceeded; 0 if none
-	session string  // raised to refuse what an earlier call may have left in flight
-	client  *client // of this handle alone; nil until needed
-	dirty   bool    // a call got no answer
-	pace    pace
-}
-
-func (s *Sink) newBase(id sinks.LaneID) *base {
-	return &base{sink: s, id: id, keys: s.opts.keys(id), owner: rand.Text(), pace: newPace(s.opts)}
-}
-
-// conn returns the client of the handle.
-func (b *base) conn() (*client, error) {
-	if b.client != nil {
-		return b.client, nil
-	}
-	c, err := dial(b.sink.from, 2)
-	b.client = c
-	return c, err
-}
-
-// drop throws the client away with all its connections, so that no later call
-// can meet an answer of this one.
-func (b *base) drop() {
-	if b.client != nil {
-		b.client.sever()
-		b.client.Close() //nolint:errcheck // it was cut
-		b.client = nil
-	}
-}
-
-// Close releases the handle's connections.
-func (b *base) Close() error {
-	b.drop()
-	return nil
-}
-
-// enlist puts the lane on the list that Marks reads, before it has a mark.
-func (b *base) enlist(ctx context.Context) error {
-	return b.sink.control.SAdd(ctx, b.keys.lanes, b.id.Lane).Err()
-}
-
-// fail makes the error of a call that got no proper answer, and throws the
-// connection away.
-func (b *base) fail(ctx context.Context, op string, checkpoint uint64, err error, sent bool) error {
-	kind := classify(ctx, err, sent)
-	if kind == sinks.Ambiguous || kind == sinks.Cancelled {
-		b.dirty = true
-	}
-	b.drop()
-	return &sinks.Error{Kind: kind, Op: op, Lane: b.id, Checkpoint: checkpoint, Err: redact(err)}
-}
-
-// redact keeps a server's text from showing what may come from a record, and
-// leaves other errors alone.
-func redact(err error) error {
-	if server, ok := errors.AsType[goredis.Error](err); ok {
-		return serverError("", server.Error())
-	}
-	return err
-}
-
 // Keys of the ledger of one lane. All but lanes share a hash tag.
 type keys struct {
 	mark, audit, dead string
+	slots             string // the slot table, in a cluster
 	lanes             string // of the sink id
 }
 
@@ -195,6 +125,7 @@ func (o Options) keys(id sinks.LaneID) keys {
 		mark:  o.Prefix + "mark:" + tag,
 		audit: o.Prefix + "audit:" + tag,
 		dead:  o.Prefix + "dead:" + tag,
+		slots: o.Prefix + "slots:" + tag,
 		lanes: o.Prefix + "lanes:" + id.Sink,
 	}
 }
