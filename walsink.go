@@ -1,0 +1,417 @@
+package walsink
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/walsink/walsink/committer"
+	"github.com/walsink/walsink/sinks"
+	"github.com/walsink/walsink/wal"
+)
+
+// DefaultLane is the lane of [Output.Append].
+const DefaultLane = "000"
+
+// carryEvery is the default of Options.CarryEvery.
+const carryEvery = 100
+
+// Errors of this package; those of [committer] and [wal] come through as they are.
+var (
+	// ErrClosed says that the output was closed.
+	ErrClosed = errors.New("output is closed")
+	// ErrBarrier says that a checkpoint was to be taken at another position than the
+	// next of Barriers. Read on in the source until its position is reached.
+	ErrBarrier = errors.New("a checkpoint of an earlier run must be repeated first")
+	// ErrCheckpoint says that a checkpoint id is not above the one before.
+	ErrCheckpoint = errors.New("checkpoint id does not rise")
+)
+
+// Options configure an Output. Dir and ID are required.
+type Options struct {
+	// Dir is the state directory, created if missing, on a local file system. One
+	// process at a time has it open.
+	Dir string
+	// ID is the sink id: with the lane's name, the key of the ledger entries in the
+	// store. Keep it for the life of the job; see [sinks.LaneID] for its form.
+	ID string
+	// Lanes are opened by Open, in addition to those that log and store know.
+	// Default: DefaultLane alone.
+	Lanes []string
+	// Log configures the write-ahead log in Dir.
+	Log wal.Options
+	// Flush configures the flush engine.
+	Flush committer.Options
+	// AckAfterFlush makes Checkpoint wait until the store has the checkpoint: for
+	// sources that forget what was acknowledged, on a disk that may be lost.
+	AckAfterFlush bool
+	// CarryEvery is the number of checkpoints after which the mark of a lane without
+	// records is carried forward, so that a start without local state need not go
+	// back further. Default 100.
+	CarryEvery uint64
+	// Restored is the checkpoint that the caller's own state was restored from, for
+	// a caller that keeps state beside the output. It counts as complete even if the
+	// note of it did not reach the log. Nil: the log's newest.
+	Restored *Barrier
+	// Logger gets what an operator may want to know. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Log.Logger == nil {
+		o.Log.Logger = o.Logger
+	}
+	if o.Flush.Logger == nil {
+		o.Flush.Logger = o.Logger
+	}
+	if o.CarryEvery == 0 {
+		o.CarryEvery = carryEvery
+	}
+	if o.Lanes == nil {
+		o.Lanes = []string{DefaultLane}
+	}
+	return o
+}
+
+// A Barrier is a checkpoint with the source position it was taken at.
+type Barrier = committer.Barrier
+
+// An Output lands records in a sink exactly once. Seal, Complete, Abort,
+// Checkpoint and Close are called from one goroutine at a time; the rest is safe
+// for concurrent use, but for the appends of one lane.
+type Output struct {
+	id   string
+	opts Options
+	sink sinks.Sink
+	log  *wal.Log
+	eng  *committer.Committer
+
+	mu       sync.Mutex // guards what follows
+	lanes    map[string]*Lane
+	closed   bool
+	position []byte    // where the source resumes
+	barriers []Barrier // checkpoints still to be repeated
+	last     uint64    // highest checkpoint id seen anywhere
+	sealed   []Barrier // sealed, neither completed nor aborted
+}
+
+// A Lane is one ordered stream of records of an Output. Append and Seal are
+// called from one goroutine at a time.
+type Lane struct {
+	out    *Output
+	name   string
+	log    *wal.Lane
+	replay *committer.Replay // not nil while the store has it already
+	last   uint64            // checkpoint of the lane's last batch
+}
+
+// Append adds a copy of rec, which is in the sink's wire form, to the open batch
+// of the default lane. See [Lane.Append].
+func (o *Output) Append(ctx context.Context, rec []byte) error {
+	l, err := o.Lane(ctx, DefaultLane)
+	if err != nil {
+		return err
+	}
+	return l.Append(ctx, rec)
+}
+
+// Append adds a copy of rec to the lane's open batch; the caller may reuse rec at
+// once. The record is in memory only: it is durable when its checkpoint is. It
+// blocks while the log is at its byte budget. Errors are those of [wal.Lane], and
+// after the first the batch cannot be sealed.
+func (l *Lane) Append(ctx context.Context, rec []byte) error {
+	if l.replay != nil {
+		return l.replay.Append(rec)
+	}
+	return l.log.Append(ctx, rec)
+}
+
+// Lane returns the lane of that name. A new lane gets its ledger entry here.
+func (o *Output) Lane(ctx context.Context, name string) (*Lane, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return nil, ErrClosed
+	}
+	if l := o.lanes[name]; l != nil {
+		return l, nil
+	}
+	opening, err := o.eng.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if opening.Outcome == committer.Resume {
+		return nil, fmt.Errorf("lane %s/%s: the store has records of it that this log does not know: name it in Options.Lanes", o.id, name)
+	}
+	return o.addLane(name)
+}
+
+func (o *Output) addLane(name string) (*Lane, error) {
+	key := sinks.LaneID{Sink: o.id, Lane: name}.String()
+	w, err := o.log.Lane(key)
+	if err != nil {
+		return nil, err
+	}
+	head, _, _ := o.log.Head(key)
+	l := &Lane{out: o, name: name, log: w, last: head.Checkpoint}
+	o.lanes[name] = l
+	return l, nil
+}
+
+// Checkpoint seals the open batch of every lane, completes the checkpoint and
+// returns its id. On return the records are durable on this machine, and pos is
+// where the source resumes after a crash: the source may be told. With
+// AckAfterFlush they are in the store as well. While [Output.Barriers] is not
+// empty, pos must be the first one's, else the error is ErrBarrier.
+func (o *Output) Checkpoint(ctx context.Context, pos []byte) (uint64, error) {
+	n := o.Last() + 1
+	if b := o.Barriers(); len(b) > 0 {
+		n = b[0].Checkpoint
+	}
+	if err := o.Seal(ctx, n, pos); err != nil {
+		return 0, err
+	}
+	if err := o.Complete(ctx, n); err != nil {
+		return 0, err
+	}
+	if o.opts.AckAfterFlush {
+		if err := o.eng.Drain(ctx); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// Seal ends the open batch of every lane under checkpoint n, durably, with one
+// fsync. n must be above the checkpoint before. The records become visible when n
+// or a later checkpoint completes.
+func (o *Output) Seal(ctx context.Context, n uint64, pos []byte) error {
+	if err := o.admit(n, pos); err != nil {
+		return err
+	}
+	lanes := o.laneList()
+	moved := false
+	idle := lanes[:0:0]
+	for _, l := range lanes {
+		ok, err := l.seal(n, pos, false)
+		if err != nil {
+			return err
+		}
+		if ok {
+			moved = true
+		} else if l.replay == nil && n-min(n, l.last) >= o.opts.CarryEvery {
+			idle = append(idle, l)
+		}
+	}
+	if moved {
+		for _, l := range idle {
+			if _, err := l.seal(n, pos, true); err != nil {
+				return err
+			}
+		}
+		if err := o.log.Sync(); err != nil {
+			return err
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last = max(o.last, n)
+	o.sealed = append(o.sealed, Barrier{Checkpoint: n, Position: bytes.Clone(pos)})
+	return nil
+}
+
+// admit checks the id and position of a checkpoint about to be sealed.
+func (o *Output) admit(n uint64, pos []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return ErrClosed
+	}
+	if len(o.barriers) > 0 {
+		next := o.barriers[0]
+		if n != next.Checkpoint || !bytes.Equal(pos, next.Position) {
+			return fmt.Errorf("%w: checkpoint %d at position %q, got %d at %q", ErrBarrier, next.Checkpoint, next.Position, n, pos)
+		}
+		o.barriers = o.barriers[1:]
+		return nil
+	}
+	if n <= o.last {
+		return fmt.Errorf("%w: %d after %d", ErrCheckpoint, n, o.last)
+	}
+	return nil
+}
+
+func (o *Output) laneList() []*Lane {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	lanes := make([]*Lane, 0, len(o.lanes))
+	for _, l := range o.lanes {
+		lanes = append(lanes, l)
+	}
+	slices.SortFunc(lanes, byName)
+	return lanes
+}
+
+// seal ends the lane's open batch and reports whether there was one.
+func (l *Lane) seal(n uint64, pos []byte, force bool) (bool, error) {
+	if l.replay != nil {
+		if err := l.replay.Seal(n, pos); err != nil {
+			return false, err
+		}
+		l.last = n
+		if l.replay.Done() {
+			l.replay = nil
+		}
+		return false, nil
+	}
+	_, ok, err := l.log.Seal(n, pos, l.out.sink.Info().Format, force)
+	if ok {
+		l.last = n
+	}
+	return ok, err
+}
+
+// Complete says that checkpoint n is durable everywhere: all batches sealed under
+// it or an earlier one may become visible. It is recorded durably, and does not
+// wait for the store. A repeated or late call changes nothing.
+func (o *Output) Complete(_ context.Context, n uint64) error {
+	o.mu.Lock()
+	if o.closed {
+		o.mu.Unlock()
+		return ErrClosed
+	}
+	pos, found := o.takeSealed(n)
+	o.mu.Unlock()
+	if !found {
+		return nil
+	}
+	if err := o.log.Complete(n, pos); err != nil {
+		return err
+	}
+	o.eng.Notify()
+	return nil
+}
+
+// takeSealed removes the sealed checkpoints up to n and returns the position of
+// the highest.
+func (o *Output) takeSealed(n uint64) (pos []byte, found bool) {
+	i := 0
+	for i < len(o.sealed) && o.sealed[i].Checkpoint <= n {
+		pos, found = o.sealed[i].Position, true
+		i++
+	}
+	o.sealed = slices.Delete(o.sealed, 0, i)
+	return pos, found
+}
+
+// Abort says that checkpoint n will not complete. Nothing is discarded: what was
+// sealed under it becomes visible with the next checkpoint that completes.
+func (o *Output) Abort(_ context.Context, n uint64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sealed = slices.DeleteFunc(o.sealed, func(b Barrier) bool { return b.Checkpoint == n })
+	return nil
+}
+
+// Position is where the source resumes: the end of the last completed checkpoint
+// when the output was opened, as this log or, without it, the store knows. Nil
+// means from the start.
+func (o *Output) Position() []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return bytes.Clone(o.position)
+}
+
+// Barriers are the checkpoints of an earlier run that the caller repeats before it
+// takes any of its own, each with its id when the source is exactly at its
+// position. There are some only after a loss of local state.
+func (o *Output) Barriers() []Barrier {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.barriers)
+}
+
+// Last is the highest checkpoint id that was sealed, or that log and store know.
+func (o *Output) Last() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last
+}
+
+// Drain flushes everything complete without waiting to put batches together. On
+// nil it is in the store; an error says what is not, and why.
+func (o *Output) Drain(ctx context.Context) error { return o.eng.Drain(ctx) }
+
+// Failed is closed when a lane or the log has stopped for good; Err says why.
+func (o *Output) Failed() <-chan struct{} { return o.eng.Failed() }
+
+// Err is why Failed was closed, or nil.
+func (o *Output) Err() error { return o.eng.Err() }
+
+// A Status is a snapshot of an Output.
+type Status struct {
+	ID        string                 `json:"id"`
+	Sink      string                 `json:"sink"`
+	Target    string                 `json:"target"`
+	Guarantee string                 `json:"guarantee"`
+	Completed uint64                 `json:"completed"`
+	Lanes     []committer.LaneStatus `json:"lanes"`
+	Log       wal.Stat               `json:"log"`
+	At        time.Time              `json:"at"`
+}
+
+// Status describes lanes and log as they are now. It does no I/O.
+func (o *Output) Status() Status {
+	info := o.sink.Info()
+	n, _ := o.log.Completed()
+	return Status{
+		ID: o.id, Sink: info.Name, Target: info.Target, Guarantee: info.Guarantee.String(),
+		Completed: n, Lanes: o.eng.Status(), Log: o.log.Stat(), At: time.Now(),
+	}
+}
+
+// Close stops the flush workers, closes the log and the sink. Records after the
+// last seal are dropped, for the source to send again; what is complete and not
+// flushed stays in the log for the next Open.
+func (o *Output) Close() error {
+	o.mu.Lock()
+	if o.closed {
+		o.mu.Unlock()
+		return nil
+	}
+	o.closed = true
+	o.mu.Unlock()
+	return o.release()
+}
+
+// A Typed joins an encoder of T to a lane. Like the lane, it is used by one
+// goroutine at a time.
+type Typed[T any] struct {
+	lane   *Lane
+	encode func(dst []byte, v T) ([]byte, error)
+	buf    []byte
+}
+
+// NewTyped returns a Typed that appends to lane what encode appends to dst.
+func NewTyped[T any](lane *Lane, encode func(dst []byte, v T) ([]byte, error)) *Typed[T] {
+	return &Typed[T]{lane: lane, encode: encode}
+}
+
+// Append encodes v and appends it to the lane. An error of the encoder comes
+// through as it is, and leaves the lane as it was.
+func (t *Typed[T]) Append(ctx context.Context, v T) error {
+	buf, err := t.encode(t.buf[:0], v)
+	if err != nil {
+		return err
+	}
+	t.buf = buf
+	return t.lane.Append(ctx, buf)
+}
