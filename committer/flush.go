@@ -111,10 +111,10 @@ func (l *lane) failed(st *step, ferr error, attempt int, start time.Time) (again
 // moved goes on from a mark that is neither before nor after the step: the
 // opening rules again, as far as a running lane can.
 func (l *lane) moved(m sinks.Mark) error {
-	l.mark, l.since = m, time.Time{}
-	if err := l.lost(viewOf(l.c.log, l.key)); err != nil {
+	if err := l.lost(viewOf(l.c.log, l.key), m); err != nil {
 		return err
 	}
+	l.since = time.Time{}
 	l.log.Warn("the mark moved, going on from there", "lane", l.id.Lane, "batch", m.Seq, "checkpoint", m.Checkpoint)
 	return l.adopt(m)
 }

@@ -110,15 +110,15 @@ func (l *lane) pending() ([]record.Batch, error) {
 	v := viewOf(l.c.log, l.key)
 	i, ok := v.connect(l.mark)
 	if !ok {
-		return nil, cmp.Or(l.lost(v), ErrStateBehind)
+		return nil, cmp.Or(l.lost(v, l.mark), ErrStateBehind)
 	}
 	return v.batches[i:], nil
 }
 
-// lost says why a running lane cannot go on from its mark: a refusal of the
-// opening table, or that only a start could answer it.
-func (l *lane) lost(v view) error {
-	err := decide(v, l.mark, Options{Stateful: true}).err
+// lost says why a running lane cannot go on from m, if it cannot: a refusal of
+// the opening table, of which only a start could take the way out.
+func (l *lane) lost(v view, m sinks.Mark) error {
+	err := decide(v, m, Options{Stateful: true}).err
 	if err == nil {
 		return nil
 	}
