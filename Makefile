@@ -1,6 +1,6 @@
 # The one test command is: make test
 
-GOTEST    ?= -race -timeout 30m ./...
+GOTEST    ?= -race -count=1 -timeout 30m ./...
 FUZZTIME  ?= 20s
 BENCH     ?= .
 LINT      ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
