@@ -38,10 +38,12 @@ func (l *lane) flushed(st *step, res sinks.Result, start time.Time) error {
 	next.Fence = l.mark.Fence
 	if n := len(res.Rejected); n > 0 {
 		m, err := l.settle()
-		if err != nil {
-			return err
-		}
-		if m.Tip() != next.Tip() || m.Dead != next.Dead+uint64(n) || m.Records+uint64(n) != next.Records {
+		switch {
+		case err != nil:
+			return l.wrap("flush", st.Batches[0].Checkpoint, err)
+		case m.Tip() != next.Tip():
+			return l.moved(m)
+		case m.Dead != next.Dead+uint64(n) || m.Records+uint64(n) != next.Records:
 			return l.wrap("flush", st.Batches[0].Checkpoint, fmt.Errorf("sink %s rejected %d records, but its mark counts %d dead of %d, not %d of %d",
 				l.info.Name, n, m.Dead, m.Dead+m.Records, next.Dead+uint64(n), next.Dead+next.Records))
 		}
@@ -85,7 +87,7 @@ func (l *lane) failed(st *step, ferr error, attempt int, start time.Time) (again
 		return false, nil
 	}
 	m, err := l.settle()
-	if plant.Active(plant.RetryCommit) && kind == sinks.Ambiguous && err == nil {
+	if plant.Active(plant.RetryCommit) && kind == sinks.Ambiguous && err == nil && st.readErr == nil {
 		st.Prev = m
 		return true, nil
 	}

@@ -29,12 +29,13 @@ type op struct {
 	N     int
 	Error sinks.Kind
 	After bool
+	Race  bool // do not wait for the workers after it
 }
 
 type opKind int
 
 const (
-	opAppend   opKind = iota // N records in a batch, sealed
+	opAppend   opKind = iota // N records in a batch, sealed; starts a dead owner
 	opComplete               // what is sealed
 	opFail                   // the next N flushes
 	opFailMark               // the next N reads of a mark
@@ -53,7 +54,7 @@ var opNames = [...]string{"append", "complete", "fail", "fail mark", "crash", "s
 	"snapshot", "rollback", "drop", "wait"}
 
 func (o op) String() string {
-	return fmt.Sprintf("%s(owner %d, n %d, %v, after %v)", opNames[o.Kind], o.Owner, o.N, o.Error, o.After)
+	return fmt.Sprintf("%s(owner %d, n %d, %v, after %v, race %v)", opNames[o.Kind], o.Owner, o.N, o.Error, o.After, o.Race)
 }
 
 // A config is the options of a run.
@@ -81,21 +82,22 @@ func drawConfig(t *rapid.T) config {
 
 func drawOp(t *rapid.T) op {
 	// Appending and completing come often, so that the rest has something to meet.
-	weighted := rapid.SampledFrom([]opKind{opAppend, opAppend, opAppend, opComplete, opComplete, opComplete, opFail, opFail,
-		opFailMark, opCrash, opStart, opStart, opStartEmpty, opStartCopy, opSnapshot, opRollback, opDrop, opWait, opWait, opWait})
+	weighted := rapid.SampledFrom([]opKind{opAppend, opAppend, opAppend, opAppend, opComplete, opComplete, opComplete, opFail, opFail,
+		opFailMark, opCrash, opStart, opStart, opStartEmpty, opStartCopy, opSnapshot, opRollback, opDrop, opWait, opWait})
 	return op{
 		Kind:  weighted.Draw(t, "op"),
 		Owner: rapid.IntRange(0, 1).Draw(t, "owner"),
 		N:     rapid.IntRange(0, 7).Draw(t, "n"),
 		Error: rapid.SampledFrom([]sinks.Kind{sinks.Transient, sinks.Ambiguous, sinks.Ambiguous, sinks.Cancelled}).Draw(t, "error"),
 		After: rapid.Bool().Draw(t, "after"),
+		Race:  rapid.Bool().Draw(t, "race"),
 	}
 }
 
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := drawConfig(rt)
-		ops := rapid.SliceOfN(rapid.Custom(drawOp), 1, 60).Draw(rt, "ops")
+		ops := rapid.SliceOfN(rapid.Custom(drawOp), 20, 60).Draw(rt, "ops")
 		var err error
 		synctest.Test(t, func(t *testing.T) { err = simulate(t, cfg, ops) })
 		if err != nil {
@@ -142,6 +144,9 @@ func simulate(t *testing.T, cfg config, ops []op) error {
 		if err := s.do(t.Context(), op); err != nil {
 			return fmt.Errorf("step %d %v: %w", i, op, err)
 		}
+		if !op.Race {
+			synctest.Wait()
+		}
 		if err := s.check(); err != nil {
 			return fmt.Errorf("after step %d %v: %w", i, op, err)
 		}
@@ -153,6 +158,9 @@ func (s *simulation) do(ctx context.Context, op op) error {
 	o := s.owners[op.Owner]
 	switch op.Kind {
 	case opAppend:
+		if err := o.start(ctx, 0); err != nil {
+			return err
+		}
 		o.append(op.N)
 	case opComplete:
 		o.complete()
