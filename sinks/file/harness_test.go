@@ -245,3 +245,45 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
+
+// wantBuckets wants the records of each bucket in order, and no others.
+func wantBuckets(t *testing.T, dir string, src source) {
+	t.Helper()
+	got, want := bucketsIn(t, dir), src.buckets(t)
+	if len(got) != len(want) {
+		t.Errorf("%d buckets, want %d", len(got), len(want))
+	}
+	for bucket, text := range want {
+		if got[bucket] != text {
+			t.Errorf("bucket %s holds %.200q, want %.200q", bucket, got[bucket], text)
+		}
+	}
+}
+
+// buckets returns the records of each bucket.
+func (s source) buckets(t testing.TB) map[string]string {
+	t.Helper()
+	text := map[string]string{}
+	for _, b := range s {
+		for _, r := range b.recs {
+			name, rec, err := splitBucket([]byte(r))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text[string(name)] += string(rec)
+		}
+	}
+	return text
+}
+
+// bucketsIn returns the sorted concatenation of the parts of each bucket.
+func bucketsIn(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	text := map[string]string{}
+	parts := visible(t, dir)
+	for _, name := range sortedKeys(parts) {
+		bucket, _, _ := strings.Cut(name, "/")
+		text[bucket] += parts[name]
+	}
+	return text
+}
