@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 
@@ -75,7 +76,8 @@ func (s *Sink) Info() sinks.Info { return s.info }
 
 // Close closes the sink's own connections. The caller's client stays open.
 func (s *Sink) Close() error {
-	if err := s.control.Close(); err != nil && !errors.Is(err, goredis.ErrClosed) {
+	s.control.sever()
+	if err := s.control.Close(); err != nil && !errors.Is(err, goredis.ErrClosed) && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("close redis: %w", err)
 	}
 	return nil
