@@ -161,11 +161,11 @@ func (c *cursor) skip(off int64) error {
 	for c.off+int64(c.end-c.start) < off {
 		c.off += int64(c.end - c.start)
 		c.start = c.end
-		if err := c.fill(); err != nil {
-			return err
-		}
 		if c.eof {
 			return c.shortened(c.off)
+		}
+		if err := c.fill(); err != nil {
+			return err
 		}
 	}
 	if off >= c.off {

@@ -2,9 +2,11 @@ package sources
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/bits"
 )
 
 // ndjson is one JSON value per line. The line end, "\n" or "\r\n", is not part of
@@ -151,24 +153,38 @@ var plain = func() (t [256]bool) {
 
 // str returns the index after the string whose contents begin at i.
 func str(b []byte, i int) (int, bool) {
-	for i < len(b) {
-		c := b[i]
-		switch {
-		case plain[c]:
-			i++
-		case c == '"':
-			return i + 1, true
-		case c == '\\':
-			n := escape(b[i:])
-			if n == 0 {
-				return i, false
+	for {
+		for i+8 <= len(b) {
+			found := special(binary.LittleEndian.Uint64(b[i:]))
+			if found != 0 {
+				i += bits.TrailingZeros64(found) / 8
+				break
 			}
-			i += n
-		default:
+			i += 8
+		}
+		for i < len(b) && plain[b[i]] {
+			i++
+		}
+		if i >= len(b) || b[i] < 0x20 {
 			return i, false
 		}
+		if b[i] == '"' {
+			return i + 1, true
+		}
+		n := escape(b[i:])
+		if n == 0 {
+			return i, false
+		}
+		i += n
 	}
-	return i, false
+}
+
+// special marks, with the highest bit of each byte, which of eight bytes are a
+// quote, a backslash or a control character. Only the lowest mark is reliable.
+func special(w uint64) uint64 {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	quote, slash := w^(ones*'"'), w^(ones*'\\')
+	return ((w-ones*0x20)&^w | (quote-ones)&^quote | (slash-ones)&^slash) & highs
 }
 
 // escape returns the length of the escape sequence at the front of b, 0 if it is
