@@ -3,7 +3,7 @@
 GOTEST    ?= -race -count=1 -timeout 30m ./...
 FUZZTIME  ?= 20s
 BENCH     ?= .
-LINT      ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+LINTER    ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
 .PHONY: help build test lint fuzz bench cover images clean
@@ -16,10 +16,10 @@ build: ## the command, into bin/
 
 test: ## vet, lint and all tests, with servers from Docker or local binaries as far as there are
 	@integration/images/ensure
-	@go run ./tools/testsum -also 'go vet -tags crashpoints,plant ./...' -also '$(MAKE) -s --no-print-directory lint' -- $(GOTEST)
+	@go run ./tools/testsum -also 'go vet -tags crashpoints,plant ./...' -also '$(LINTER) run ./...' -- $(GOTEST)
 
-lint: ## golangci-lint, in the version that the LINT variable names
-	$(LINT) run ./...
+lint: ## golangci-lint, in the version that LINTER names
+	$(LINTER) run ./...
 
 fuzz: ## every fuzz target for FUZZTIME (20s)
 	@go test -list '^Fuzz' ./... | awk '/^Fuzz/ { f[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, f[i]; n = 0 }' | \
