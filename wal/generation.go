@@ -21,6 +21,7 @@ type generation struct {
 	mu       sync.RWMutex // held shared while st is in use
 	st       store        // nil while not open
 	writable bool         // st was created, not opened
+	lost     error        // why the last sync, in retire, failed
 }
 
 // errRetired says that a generation takes no more entries.
@@ -50,7 +51,7 @@ func (g *generation) sync() error {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	if !g.writable {
-		return nil
+		return g.lost
 	}
 	return g.st.sync()
 }
@@ -65,11 +66,11 @@ func (g *generation) retire() (size int64, err error) {
 	g.writable = false
 	st := g.st
 	g.st = nil
-	if err := st.sync(); err != nil {
-		return 0, errors.Join(err, st.close())
+	if g.lost = st.sync(); g.lost != nil {
+		return 0, errors.Join(g.lost, st.close())
 	}
-	if err := st.close(); err != nil {
-		return 0, err
+	if g.lost = st.close(); g.lost != nil {
+		return 0, g.lost
 	}
 	return st.size(), nil
 }
