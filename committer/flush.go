@@ -82,13 +82,13 @@ func (l *lane) in(st *step, next sinks.Mark, settled bool, start time.Time) erro
 func (l *lane) failed(st *step, ferr error, attempt int, start time.Time) (again bool, err error) {
 	kind := sinks.KindOf(ferr)
 	l.failing(kind, ferr)
-	if plant.Active(plant.SkipFailure) && kind != sinks.Cancelled {
-		l.skip = st.Batches[len(st.Batches)-1].Seq
-		return false, nil
+	if plant.Active(plant.SkipFailure) && kind == sinks.Transient {
+		st.plantEmpty()
+		return true, nil
 	}
 	m, err := l.settle()
 	if plant.Active(plant.RetryCommit) && kind == sinks.Ambiguous && err == nil && st.readErr == nil {
-		st.Prev = m
+		st.plantAgain(m)
 		return true, nil
 	}
 	switch {
@@ -125,8 +125,8 @@ func (l *lane) moved(m sinks.Mark) error {
 func (l *lane) again(st *step, kind sinks.Kind, ferr error, attempt int) (bool, error) {
 	if limit := l.opts.MaxAttempts; limit > 0 && attempt >= limit {
 		if plant.Active(plant.RetryDrops) {
-			l.skip = st.Batches[len(st.Batches)-1].Seq
-			return false, nil
+			st.plantEmpty()
+			return true, nil
 		}
 		return false, fmt.Errorf("lane stopped after %d attempts at %s, which stays in the log: %w", attempt, names(st), ferr)
 	}

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/walsink/walsink/internal/crash"
-	"github.com/walsink/walsink/internal/plant"
 	"github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
 )
@@ -34,7 +32,6 @@ type lane struct {
 	cuts   []part    // what is left of the batch that is being cut
 	opened uint64    // end of the log when the lane was opened; up to it nothing waits
 	since  time.Time // when the worker first saw what is pending now
-	skip   uint64    // planted bugs only: batches up to it are passed over
 
 	wake chan struct{} // holds one token
 	done chan struct{} // closed when the worker has ended
@@ -130,9 +127,6 @@ func (l *lane) next() (*step, time.Duration, error) {
 	batches, err := l.pending()
 	if err != nil {
 		return nil, 0, err
-	}
-	if plant.Active(plant.SkipFailure) || plant.Active(plant.RetryDrops) {
-		batches = slices.DeleteFunc(batches, func(b record.Batch) bool { return b.Seq <= l.skip })
 	}
 	if len(batches) == 0 {
 		l.since = time.Time{}

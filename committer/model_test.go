@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +67,7 @@ type config struct {
 	FlushBytes  int64
 	FlushAge    time.Duration
 	EngineBytes int64
+	MaxAttempts int
 }
 
 func drawConfig(t *rapid.T) config {
@@ -77,6 +79,7 @@ func drawConfig(t *rapid.T) config {
 		FlushBytes:  int64(rapid.SampledFrom([]int{0, 30}).Draw(t, "flush bytes")),
 		FlushAge:    time.Duration(rapid.SampledFrom([]int{0, 1}).Draw(t, "flush age")) * time.Second,
 		EngineBytes: int64(rapid.SampledFrom([]int{0, 20}).Draw(t, "engine bytes")),
+		MaxAttempts: rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "max attempts"),
 	}
 }
 
@@ -120,8 +123,9 @@ type owner struct {
 	log  *fakeLog
 	sink *faultySink
 	c    *committer.Committer // nil if it does not run
-	dead bool                 // its calls no longer reach the store
 
+	mu             sync.Mutex
+	dead           bool // its calls no longer reach the store
 	fail, failMark int
 	err            sinks.Kind
 	after          bool
@@ -165,9 +169,9 @@ func (s *simulation) do(ctx context.Context, op op) error {
 	case opComplete:
 		o.complete()
 	case opFail:
-		o.fail, o.err, o.after = op.N, op.Error, op.After
+		o.set(func() { o.fail, o.err, o.after = op.N, op.Error, op.After })
 	case opFailMark:
-		o.failMark = op.N
+		o.set(func() { o.failMark = op.N })
 	case opCrash:
 		o.crash(op.N)
 	case opStart:
@@ -260,9 +264,7 @@ func (s *simulation) alive(ctx context.Context) error {
 	if s.fences {
 		s.owners[1].crash(0)
 	}
-	if o.dead, o.fail, o.failMark = false, 0, 0; o.c == nil || o.c.Err() != nil {
-		o.crash(0)
-	}
+	o.set(func() { o.fail, o.failMark = 0, 0 })
 	for range 2 { // the second start, if another owner was newer
 		if err := o.start(ctx, 0); err != nil {
 			return fmt.Errorf("at the end: %w", err)
@@ -288,6 +290,12 @@ func (s *simulation) alive(ctx context.Context) error {
 		return nil
 	}
 	return errors.New("an owner did not get along in two starts")
+}
+
+func (o *owner) set(f func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f()
 }
 
 // append seals a batch of the next n records.
@@ -330,9 +338,7 @@ func (o *owner) crash(forget int) {
 	if o.c == nil {
 		return
 	}
-	o.sink.mu.Lock()
-	o.dead = true
-	o.sink.mu.Unlock()
+	o.set(func() { o.dead = true })
 	disk := o.log.clone()
 	if err := o.c.Close(); err != nil {
 		panic(err)
@@ -346,18 +352,19 @@ func (o *owner) crash(forget int) {
 }
 
 func (o *owner) start(ctx context.Context, accept committer.Accept) error {
-	if o.c != nil {
+	if o.c != nil && o.c.Err() == nil {
 		return nil
 	}
+	o.crash(0)
 	cfg := o.sim.cfg
-	o.dead = false
+	o.set(func() { o.dead = false })
 	o.sink = &faultySink{Sink: memory.Open(o.sim.store, memory.Options{
 		StepBytes: cfg.StepBytes, Chunked: cfg.Chunked, Reject: badRecord, Tolerate: cfg.Tolerate,
 	})}
 	o.sink.flush = func(int, *sinks.Step) fault { return o.flushFault() }
 	o.sink.mark = func(int) error { return o.markFault() }
 	c, err := committer.New(o.sink, sinkID, o.log, committer.Options{
-		DeadLetters: true, FlushBytes: cfg.FlushBytes, FlushAge: cfg.FlushAge, StepBytes: cfg.EngineBytes,
+		DeadLetters: true, FlushBytes: cfg.FlushBytes, FlushAge: cfg.FlushAge, StepBytes: cfg.EngineBytes, MaxAttempts: cfg.MaxAttempts,
 		RetryMin: time.Millisecond, RetryMax: time.Second, CloseTimeout: time.Millisecond, Accept: accept,
 	})
 	if err != nil {
@@ -406,8 +413,8 @@ func (o *owner) resume(opening committer.Opening) {
 var errDead = &sinks.Error{Kind: sinks.Cancelled, Op: "flush", Err: errors.New("the process is dead")}
 
 func (o *owner) flushFault() fault {
-	o.sink.mu.Lock()
-	defer o.sink.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	switch {
 	case o.dead:
 		return fault{err: errDead}
@@ -419,8 +426,8 @@ func (o *owner) flushFault() fault {
 }
 
 func (o *owner) markFault() error {
-	o.sink.mu.Lock()
-	defer o.sink.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	switch {
 	case o.dead:
 		return errDead

@@ -70,6 +70,19 @@ func (s *source) step(id sinks.LaneID, prev sinks.Mark, parts []part) (*step, er
 	return st, nil
 }
 
+// plantEmpty, a planted bug, leaves the records out and keeps the mark.
+func (st *step) plantEmpty() {
+	st.Records, st.Bytes, st.Dead = 0, 0, nil
+	st.Next.Records, st.Next.Dead = st.Prev.Records, st.Prev.Dead
+	st.Runs = func(func(sinks.Run, error) bool) {}
+}
+
+// plantAgain, a planted bug, writes the records on top of mark m, whatever it is.
+func (st *step) plantAgain(m sinks.Mark) {
+	st.Prev = m
+	st.Next.Records, st.Next.Dead = m.Records+uint64(st.Records), m.Dead+uint64(len(st.Dead))
+}
+
 // after is the mark behind p, without its counts.
 func after(prev sinks.Mark, p part) sinks.Mark {
 	m := prev
