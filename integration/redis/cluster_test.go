@@ -101,7 +101,7 @@ func TestClusterCut(t *testing.T) {
 				c.flush(t)
 				in := spreadInput(t, "0", 60, 20)
 				w := &wire{}
-				s := open(t, w.cluster(c.ClusterClient), redis.Options{})
+				s := open(t, w.cluster(t, c.ClusterClient), redis.Options{})
 				lane, mark := acquire(t, s, in.id)
 				if dir == "to the servers" {
 					w.cutWrites(n)
@@ -382,7 +382,7 @@ func TestClusterFrozenOwner(t *testing.T) {
 	c := startCluster(t)
 	in := spreadInput(t, "0", 600, 300)
 	w := &wire{}
-	old := open(t, w.cluster(c.ClusterClient), redis.Options{})
+	old := open(t, w.cluster(t, c.ClusterClient), redis.Options{})
 	lane, mark := acquire(t, old, in.id)
 	part := *in
 	part.batches = in.batches[:1]

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"testing"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -25,12 +26,16 @@ type wire struct {
 }
 
 // cluster returns a client like c that goes over the wire.
-func (w *wire) cluster(c *goredis.ClusterClient) *goredis.ClusterClient {
-	return goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Options().Addrs, Dialer: w.dial})
+func (w *wire) cluster(t testing.TB, c *goredis.ClusterClient) *goredis.ClusterClient {
+	over := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Options().Addrs, Dialer: w.dial})
+	t.Cleanup(func() { over.Close() })
+	return over
 }
 
-func (w *wire) single(addr string) *goredis.Client {
-	return goredis.NewClient(&goredis.Options{Addr: addr, Dialer: w.dial})
+func (w *wire) single(t testing.TB, addr string) *goredis.Client {
+	over := goredis.NewClient(&goredis.Options{Addr: addr, Dialer: w.dial})
+	t.Cleanup(func() { over.Close() })
+	return over
 }
 
 func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {

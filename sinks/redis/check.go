@@ -114,12 +114,19 @@ func (s *Sink) infos(ctx context.Context) (map[string]map[string]string, error) 
 	var mu sync.Mutex
 	read := func(ctx context.Context, addr string, c *goredis.Client) error {
 		text, err := c.Info(ctx).Result()
+		if err != nil {
+			return err
+		}
+		in := parseInfo(text)
+		for _, name := range []string{"save", "appendfsync"} {
+			if v, err := c.ConfigGet(ctx, name).Result(); err == nil { // a user may have no right to it
+				in["config_"+name] = v[name]
+			}
+		}
 		mu.Lock()
 		defer mu.Unlock()
-		if err == nil {
-			all[addr] = parseInfo(text)
-		}
-		return err
+		all[addr] = in
+		return nil
 	}
 	var err error
 	switch c := s.control.UniversalClient.(type) {
