@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -31,6 +32,22 @@ func TestNoMachineInFiles(t *testing.T) {
 		for n, line := range bytes.Split(b, []byte("\n")) {
 			if m := unwelcome.Find(line); m != nil {
 				t.Errorf("%s:%d: %q", name, n+1, bytes.TrimSpace(m))
+			}
+		}
+	}
+}
+
+// Nothing sleeps: code waits for its condition, and so do tests, or they live in a
+// bubble where time costs nothing.
+func TestNothingSleeps(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, name := range slices.Concat(p.GoFiles, p.IgnoredGoFiles, p.TestGoFiles, p.XTestGoFiles) {
+			b, err := os.ReadFile(filepath.Join(p.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.rel() != "internal/archtest" && bytes.Contains(b, []byte("time.Sleep(")) && !bytes.Contains(b, []byte(`"testing/synctest"`)) {
+				t.Errorf("%s/%s sleeps", p.rel(), name)
 			}
 		}
 	}
