@@ -2,7 +2,9 @@ package servers
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -163,4 +165,54 @@ func TestVersionOrder(t *testing.T) {
 	if version("/usr/lib/postgresql/15/bin/postgres") <= version("/usr/lib/postgresql/9.6/bin/postgres") {
 		t.Error("15 is newer than 9.6")
 	}
+}
+
+// What a killed test process leaves behind is removed by the next one.
+func TestLeftovers(t *testing.T) {
+	if os.Getenv("WALSINK_SERVERS_CHILD") != "" {
+		s := StartRedis(t)
+		addr := s.Addr()
+		if p, ok := s.m.(*process); ok {
+			addr = localAddr(p.port) // not that of the proxy, which dies with us anyway
+		}
+		_, _ = fmt.Fprintln(os.Stdout, "address", addr)
+		_, _ = os.Stdin.Read(make([]byte, 1)) // until we are killed
+		return
+	}
+	onBoth(t, func(t *testing.T) {
+		StartRedis(t) // skips where there are none
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestLeftovers$")
+		cmd.Env = append(os.Environ(), "WALSINK_SERVERS_CHILD=1")
+		stdin, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stdin.Close()
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var addr string
+		if _, err := fmt.Fscanf(stdout, "address %s\n", &addr); err != nil {
+			t.Fatal(err)
+		}
+		if err := redisCommand(t.Context(), addr, "PING", "+PONG"); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if cli, err := dockerClient(); err == nil {
+			if err := sweepContainers(t.Context(), cli); err != nil {
+				t.Error(err)
+			}
+		}
+		for end := time.Now().Add(10 * time.Second); redisCommand(t.Context(), addr, "PING", "+PONG") == nil; {
+			if time.Now().After(end) {
+				t.Fatalf("%s outlives its owner", addr)
+			}
+		}
+	})
 }
