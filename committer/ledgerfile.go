@@ -167,20 +167,21 @@ func (l *fileLedger) write(id sinks.LaneID, n uint64, data []byte) error {
 	return l.newest(id, n)
 }
 
-// newest makes sure that the file just created is the mark. It is not if we slept
-// since we looked, and n was taken and removed meanwhile.
+// newest makes sure that the file just created is the mark. If it is not, either
+// another owner has built on it already, or we slept since we looked, n was taken
+// and removed meanwhile, and it never counted. The mark will tell.
 func (l *fileLedger) newest(id sinks.LaneID, n uint64) error {
 	numbers, err := l.numbers(id)
-	if err != nil {
-		return &sinks.Error{Kind: sinks.Ambiguous, Op: "ledger", Lane: id, Err: err}
+	switch {
+	case err != nil:
+	case len(numbers) == 0 || numbers[len(numbers)-1] < n:
+		err = fmt.Errorf("%s: %w", l.name(id, n), fs.ErrNotExist)
+	case numbers[len(numbers)-1] > n:
+		err = errors.Join(errConflict, os.Remove(l.name(id, n)))
+	default:
+		return nil
 	}
-	if len(numbers) == 0 || numbers[len(numbers)-1] < n {
-		return &sinks.Error{Kind: sinks.Ambiguous, Op: "ledger", Lane: id, Err: fmt.Errorf("%s: %w", l.name(id, n), fs.ErrNotExist)}
-	}
-	if numbers[len(numbers)-1] > n {
-		return errors.Join(errConflict, os.Remove(l.name(id, n)))
-	}
-	return nil
+	return &sinks.Error{Kind: sinks.Ambiguous, Op: "ledger", Lane: id, Err: err}
 }
 
 // prune removes the marks before n. What it leaves is removed the next time.
