@@ -52,19 +52,16 @@ func (a *app) drain(ctx context.Context, f *drainFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	log := newLogger(a.err)
-	out, err := walsink.Open(stop.ctx, o.sink, walsink.Options{
-		Dir: f.state, ID: f.id, Log: f.log.options(), Flush: f.flush.options(), Logger: log,
-	})
+	out, err := walsink.Open(stop.ctx, o.sink, outputOptions(&f.place, f.log, f.flush, newLogger(a.err)))
 	if err != nil {
-		return opening(err)
+		return f.locate(opening(err))
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	if err := out.Drain(stop.ctx); err != nil {
 		if stop.stopped() {
 			return fmt.Errorf("%w: %w", errStopped, err)
 		}
-		return err
+		return f.locate(err)
 	}
 	return a.printDrained(out.Status())
 }

@@ -1,23 +1,24 @@
 package main
 
 import (
-	"context"
+	"fmt"
+	"log/slog"
+	"strings"
 
 	"github.com/walsink/walsink"
-	"github.com/walsink/walsink/pipeline"
-	"github.com/walsink/walsink/sinks"
 )
 
-// An output is a walsink.Output as a pipeline wants it.
-type output struct {
-	*walsink.Output
-	info sinks.Info
+// outputOptions are the options of the job's output.
+func outputOptions(p *place, log logFlags, flush flushFlags, logger *slog.Logger) walsink.Options {
+	opts := walsink.Options{Dir: p.state, ID: p.id, Log: log.options(), Flush: flush.options(), Logger: logger}
+	opts.Flush.Observer.Retrying = newNagger(logger).retrying
+	return opts
 }
 
-func (o output) Lane(ctx context.Context, name string) (pipeline.Lane, error) {
-	return o.Output.Lane(ctx, name)
-}
-
-func (o output) Guarantee() (sinks.Guarantee, string) {
-	return o.info.Guarantee, "the sink " + o.info.Name + " declares it"
+// locate adds the state directory to an error that is about it.
+func (p *place) locate(err error) error {
+	if c := classify(err); (c == codeState || c == codeInUse) && !strings.Contains(err.Error(), p.state) {
+		return fmt.Errorf("state directory %s: %w", p.state, err)
+	}
+	return err
 }

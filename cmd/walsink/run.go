@@ -55,7 +55,7 @@ type runner struct {
 	log    *slog.Logger
 	target target
 	pipe   *pipeline.Pipeline
-	output atomic.Pointer[walsink.Output]
+	output atomic.Pointer[statuser]
 }
 
 func (a *app) run(ctx context.Context, f *runFlags) error {
@@ -72,6 +72,7 @@ func (a *app) run(ctx context.Context, f *runFlags) error {
 	if stop.stopped() {
 		err = f.stopped(sum, err)
 	}
+	err = f.locate(err)
 	return errors.Join(a.printSummary(sum, err), err)
 }
 
@@ -118,23 +119,28 @@ func (a *app) newRunner(ctx context.Context, f *runFlags) (*runner, error) {
 	r.pipe = &pipeline.Pipeline{
 		Sources: inputs, Lanes: f.lanes, Route: route, Require: guarantees[f.require], Grace: f.drainTimeout, Logger: r.log,
 		Checkpoints: checkpoint.Options{Interval: f.interval, Records: f.records},
-		Outputs: []pipeline.Sink{{Name: t.scheme + ":" + t.where, Encode: checkedEncode(o.encode), Open: func(ctx context.Context, _ pipeline.Restored) (pipeline.Output, error) {
-			return r.openOutput(ctx, o)
-		}}},
+		Outputs:     []pipeline.Sink{r.landing(o)},
 	}
 	return r, nil
 }
 
-func (r *runner) openOutput(ctx context.Context, o opened) (pipeline.Output, error) {
-	out, err := walsink.Open(ctx, o.sink, walsink.Options{
-		Dir: r.flags.state, ID: r.flags.id, Log: r.flags.log.options(), Flush: r.flags.flush.options(), Logger: r.log,
-	})
-	if err != nil {
-		return nil, opening(err)
+// landing is the output as the pipeline opens it, with a look at it for progress.
+func (r *runner) landing(o opened) pipeline.Sink {
+	name := r.target.scheme + ":" + r.target.where
+	s := pipeline.Walsink(name, o.sink, outputOptions(&r.flags.place, r.flags.log, r.flags.flush, r.log), checkedEncode(o.encode))
+	open := s.Open
+	s.Open = func(ctx context.Context, restored pipeline.Restored) (pipeline.Output, error) {
+		out, err := open(ctx, restored)
+		if st, ok := out.(statuser); ok {
+			r.output.Store(&st)
+		}
+		return out, opening(err)
 	}
-	r.output.Store(out)
-	return output{out, o.sink.Info()}, nil
+	return s
 }
+
+// A statuser is an open output that says how it is.
+type statuser interface{ Status() walsink.Status }
 
 // pulse is what progress shows.
 func (r *runner) pulse() pulse {
@@ -147,7 +153,7 @@ func (r *runner) pulse() pulse {
 	if out == nil {
 		return p
 	}
-	for _, l := range out.Status().Lanes {
+	for _, l := range (*out).Status().Lanes {
 		p.batches += l.PendingBatches
 		p.pending += int64(l.PendingBytes)
 		p.oldest = max(p.oldest, l.OldestAge)

@@ -183,6 +183,14 @@ func (p *proc) signal(s syscall.Signal) {
 // until waits until cond holds; it looks again whenever a little time has passed.
 func (p *proc) until(what string, cond func() bool) {
 	p.t.Helper()
+	if p.untilOrEnd(cond) && !cond() {
+		p.t.Fatalf("the process ended before %s:\n%s", what, p.stderr)
+	}
+}
+
+// untilOrEnd waits until cond holds or the process has ended, which it reports.
+func (p *proc) untilOrEnd(cond func() bool) (ended bool) {
+	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -190,15 +198,13 @@ func (p *proc) until(what string, cond func() bool) {
 	for !cond() {
 		select {
 		case <-p.ended:
-			if !cond() {
-				p.t.Fatalf("the process ended before %s:\n%s", what, p.stderr)
-			}
-			return
+			return true
 		case <-ctx.Done():
-			p.t.Fatalf("no %s within %v:\n%s", what, patience, p.stderr)
+			p.t.Fatalf("what the test waits for did not come within %v:\n%s", patience, p.stderr)
 		case <-tick.C:
 		}
 	}
+	return false
 }
 
 // want fails the test unless the process ended with code and its standard error
@@ -249,8 +255,14 @@ func (r *rig) lanes() oracle.Lanes {
 func (r *rig) exact(want []string) {
 	r.t.Helper()
 	if err := r.lanes().Exact(want); err != nil {
-		r.t.Fatalf("output is not the input: %v", err)
+		r.t.Fatalf("output is not the input: %v\n%s", err, r.ledger())
 	}
+}
+
+// ledger is what the command says about the ledger, for messages.
+func (r *rig) ledger() string {
+	r.t.Helper()
+	return r.exec("ledger", "--to", "file:"+r.out).stdout
 }
 
 // laneOf takes bucket and lane out of a part's path: bucket/sink+lane+checkpoint+number.

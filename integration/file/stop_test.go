@@ -1,7 +1,6 @@
 package file
 
 import (
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -50,7 +49,7 @@ func TestStopSignalWhileFollowing(t *testing.T) {
 // TestStopBound and its like need a store that takes nothing: a full file system.
 func TestStopBound(t *testing.T) {
 	t.Parallel()
-	r, in, store := stuckRig(t)
+	r, in, store := stuckRig(t, normalBuild)
 	p := r.start(r.runArgs("--drain-timeout", "300ms")...)
 	p.until("an error of the store", func() bool { return strings.Contains(p.stderr.String(), "no space") })
 	begin := time.Now()
@@ -66,7 +65,7 @@ func TestStopBound(t *testing.T) {
 
 func TestStopSecondSignal(t *testing.T) {
 	t.Parallel()
-	r, in, store := stuckRig(t)
+	r, in, store := stuckRig(t, normalBuild)
 	p := r.start(r.runArgs("--drain-timeout", "1h")...)
 	p.until("an error of the store", func() bool { return strings.Contains(p.stderr.String(), "no space") })
 	p.signal(syscall.SIGINT)
@@ -76,36 +75,6 @@ func TestStopSecondSignal(t *testing.T) {
 	store.free()
 	r.run().want(t, exitOK)
 	r.exact(in.lines)
-}
-
-// TestFrozenOwner freezes a process, starts a second one on a copy of its state
-// directory, and thaws the first: its writes are refused. E07, E08, Q16.
-func TestFrozenOwner(t *testing.T) {
-	for _, after := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond} {
-		t.Run(after.String(), func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, normalBuild)
-			r.flags = killFlags
-			in := newInput(t, r.input, 200_000)
-			first := r.start(r.runArgs()...)
-			first.until("a part", func() bool { return r.parts() > 0 })
-			timer := time.NewTimer(after)
-			<-timer.C
-			first.signal(syscall.SIGSTOP)
-			second := *r
-			second.state = filepath.Join(r.dir, "copy")
-			if out, err := exec.Command("cp", "-a", r.state, second.state).CombinedOutput(); err != nil {
-				t.Fatalf("cp: %v: %s", err, out)
-			}
-			second.run().want(t, exitOK)
-			second.exact(in.lines)
-			in.grow(t, 1000)
-			first.signal(syscall.SIGCONT)
-			first.wait().want(t, exitFenced, "newer owner", "what to do: ")
-			second.run().want(t, exitOK)
-			second.exact(in.lines)
-		})
-	}
 }
 
 // parts is the number of visible parts.

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/walsink/walsink/sinks"
+)
+
+func TestNaggerSaysItOncePerInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		n := newNagger(slog.New(slog.NewTextHandler(&out, nil)))
+		for range 25 {
+			n.retrying("000", sinks.Transient, errors.New("full"), time.Second)
+			n.retrying("001", sinks.Transient, errors.New("full"), time.Second)
+			time.Sleep(time.Second)
+		}
+		if got := strings.Count(out.String(), "lane=000"); got != 3 {
+			t.Errorf("%d lines for lane 000 in 25 s, want 3:\n%s", got, out.String())
+		}
+		if got := strings.Count(out.String(), "lane=001"); got != 3 {
+			t.Errorf("%d lines for lane 001, want 3", got)
+		}
+	})
+}

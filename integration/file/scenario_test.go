@@ -1,0 +1,142 @@
+package file
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A scenario is a run of events that no correct program minds. It returns what is
+// wrong afterwards. The same scenarios are run on the program, which must stand
+// them, and on builds with a planted bug, which must not.
+type scenario func(t *testing.T, which func() (string, error), flags ...string) error
+
+// scenarios are those that have a test of their own name.
+var scenarios = map[string]scenario{
+	"C110 E14 stuck store":        stuck,
+	"E07 E08 Q16 frozen owner":    frozen,
+	"C050 many runs":              manyRuns,
+	"F06 F20 file in the way":     inTheWay,
+	"Q09 killed while it is full": killedWhileFull,
+}
+
+func TestScenarios(t *testing.T) {
+	for name, s := range scenarios {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := s(t, normalBuild); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// check is what is wrong with a job whose input has been read to its end.
+func (r *rig) check(want []string) error {
+	r.t.Helper()
+	if res := r.run(); res.code != exitOK {
+		return fmt.Errorf("last run: exit code %d: %s", res.code, res.stderr)
+	}
+	return r.lanes().Exact(want)
+}
+
+// manyRuns lets the input grow between runs.
+func manyRuns(t *testing.T, which func() (string, error), flags ...string) error {
+	r := newRig(t, which)
+	r.flags = append(append(r.flags, killFlags...), flags...)
+	in := newInput(t, r.input, 1000)
+	for range 3 {
+		if err := r.check(in.lines); err != nil {
+			return err
+		}
+		in.grow(t, 1000)
+	}
+	return r.check(in.lines)
+}
+
+// stuck lets the store be full for a while. The log is the
+// buffer. C110, E14.
+func stuck(t *testing.T, which func() (string, error), flags ...string) error {
+	r, in, store := stuckRig(t, which)
+	r.flags = append(r.flags, flags...)
+	p := r.start(r.runArgs()...)
+	ended := p.untilOrEnd(func() bool { return strings.Contains(p.stderr.String(), "no space") })
+	store.free()
+	if res := p.wait(); res.code != exitOK && !ended {
+		return fmt.Errorf("exit code %d: %s", res.code, res.stderr)
+	}
+	return r.check(in.lines)
+}
+
+// killedWhileFull kills a process whose store is full. Q09.
+func killedWhileFull(t *testing.T, which func() (string, error), flags ...string) error {
+	r, in, store := stuckRig(t, which)
+	r.flags = append(append(r.flags, "--generation-size", "1MiB", "--retain", "0s"), flags...)
+	in.grow(t, 40_000)
+	p := r.start(r.runArgs()...)
+	p.untilOrEnd(func() bool { return strings.Contains(p.stderr.String(), "records=50000") })
+	p.killAfter(0)
+	store.free()
+	return r.check(in.lines)
+}
+
+// inTheWay puts a file where the next part is to go. F06, F20.
+func inTheWay(t *testing.T, which func() (string, error), flags ...string) error {
+	r := newRig(t, which)
+	r.flags = flags
+	in := newInput(t, r.input, 100)
+	if err := r.check(in.lines); err != nil {
+		return err
+	}
+	in.grow(t, 100)
+	way := r.nextPart()
+	writeFile(t, way, "in the way\n")
+	res := r.run()
+	if got := readFile(t, way); got != "in the way\n" {
+		return fmt.Errorf("the file in the way is now %.100q", got)
+	}
+	if res.code != exitStore || !strings.Contains(res.stderr, filepath.Base(way)) {
+		return fmt.Errorf("exit code %d: %s", res.code, res.stderr)
+	}
+	rename(t, way, filepath.Join(r.dir, "moved"))
+	return r.check(in.lines)
+}
+
+// frozen freezes a process, lets a second one work on a copy of its state
+// directory, and thaws the first, whose writes must be refused. E07, E08, Q16.
+func frozen(t *testing.T, which func() (string, error), flags ...string) error {
+	for _, after := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
+		if err := frozenAfter(t, which, after, flags); err != nil {
+			return fmt.Errorf("frozen %v after the first part: %w", after, err)
+		}
+	}
+	return nil
+}
+
+func frozenAfter(t *testing.T, which func() (string, error), after time.Duration, flags []string) error {
+	r := newRig(t, which)
+	r.flags = append(append(r.flags, killFlags...), flags...)
+	in := newInput(t, r.input, 100_000)
+	first := r.start(r.runArgs()...)
+	first.until("a part", func() bool { return r.parts() > 0 })
+	<-time.After(after)
+	first.signal(syscall.SIGSTOP)
+	second := *r
+	second.state = filepath.Join(r.dir, "copy")
+	if out, err := exec.Command("cp", "-a", r.state, second.state).CombinedOutput(); err != nil {
+		return fmt.Errorf("cp: %w: %s", err, out)
+	}
+	if err := second.check(in.lines); err != nil {
+		return fmt.Errorf("the second process, while the first is frozen: %w", err)
+	}
+	first.signal(syscall.SIGCONT)
+	if res := first.wait(); res.code != exitFenced || !strings.Contains(res.stderr, "what to do: ") {
+		return fmt.Errorf("the first process, thawed: exit code %d: %s", res.code, res.stderr)
+	}
+	in.grow(t, 1000)
+	return second.check(in.lines)
+}
