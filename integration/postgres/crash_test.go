@@ -1,0 +1,187 @@
+package postgres_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/walsink/walsink/internal/crash"
+	"github.com/walsink/walsink/sinks"
+	"github.com/walsink/walsink/sinks/postgres"
+)
+
+// TestC101E03CrashPoints kills a job at each point of a flush, and the job that
+// recovers once more at the same point, and lets a third one finish.
+func TestC101E03CrashPoints(t *testing.T) {
+	d := newDB(t)
+	for _, point := range []crash.Name{
+		crash.FlushMarkRead, crash.FlushBegun, crash.FlushChunkFirst, crash.FlushChunkLast, crash.FlushMarkWritten, crash.FlushSent,
+		crash.FlushAnswered, crash.FlushNoted, crash.PruneBefore, crash.PruneAfter, crash.FenceRaised, crash.OpenFlushed,
+	} {
+		t.Run(string(point), func(t *testing.T) {
+			d := dbAt(t, d.dsn, fresh, plainTable)
+			j := job{DSN: d.dsn, Dir: t.TempDir(), ID: "crash", Lanes: 2, To: 1000, Batch: 100}
+			if point == crash.FlushChunkFirst || point == crash.FlushChunkLast {
+				j.Chunk = 400
+			}
+			if strings.HasPrefix(string(point), "prune") {
+				j.Batch, j.To = 1, 400
+				d.exec(postgres.Script("", ""))
+			}
+			killed := 0
+			for hit := range 2 {
+				p := j.start(t, "crashpoints", fmt.Sprintf("WALSINK_CRASH=%s:%d", point, hit+1))
+				if code := p.wait(); code == -1 {
+					killed++
+				} else if code != jobDone {
+					t.Fatalf("exit code %d: %s", code, &p.err)
+				}
+			}
+			if killed == 0 {
+				t.Skipf("the point is not on the way of this job")
+			}
+			j.finish(t)
+			wantIDs(d, 0, j.To)
+			d.wantQuiet()
+		})
+	}
+}
+
+// TestC101C102Kill9 kills the process at random instants, while a reader looks
+// for parts of checkpoints.
+func TestC101C102Kill9(t *testing.T) {
+	d := newDB(t, plainTable)
+	cycles := 12
+	if campaign {
+		cycles = 200
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	j := job{DSN: d.dsn, Dir: t.TempDir(), ID: "kill", Lanes: 4, Batch: 50}
+	stop, seen := make(chan struct{}), make(chan error, 1)
+	go func() { seen <- d.watch(j, stop) }()
+	killed := 0
+	for range cycles {
+		j.To += 20_000
+		p := j.start(t, "")
+		select {
+		case <-p.ended:
+		case <-time.After(time.Duration(20+rnd.IntN(480)) * time.Millisecond):
+		}
+		p.kill()
+		if p.cmd.ProcessState.ExitCode() == -1 {
+			killed++
+		} else if code := p.cmd.ProcessState.ExitCode(); code != jobDone {
+			t.Fatalf("exit code %d: %s", code, &p.err)
+		}
+	}
+	j.finish(t)
+	close(stop)
+	if err := <-seen; err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d of %d killed, %d rows", killed, cycles, j.To)
+	wantIDs(d, 0, j.To)
+	d.wantQuiet()
+}
+
+// TestE07FrozenOwner stops the owner with SIGSTOP inside a transaction, lets
+// another take over, and thaws it.
+func TestE07FrozenOwner(t *testing.T) {
+	for name, prepare := range map[string]func(d *db){
+		// The owner is held inside COPY by a lock, stopped, and the lock released: its
+		// backend goes on to wait for a client that does not move.
+		"in COPY": func(*db) {},
+		// The same with a unique index, on which the new owner would wait.
+		"with unique index": func(d *db) { d.exec("create unique index on t (id)") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDB(t, plainTable)
+			prepare(d)
+			old := job{DSN: d.dsn, Dir: t.TempDir(), ID: "frozen", Lanes: 1, To: 100_000, Batch: 50_000}
+			tx, err := d.own.Begin(testContext(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(testContext(t), "lock table t in exclusive mode"); err != nil {
+				t.Fatal(err)
+			}
+			p := old.start(t, "")
+			d.until("flush that waits", `select exists (select from pg_locks where not granted and relation = 't'::regclass)`)
+			p.signal(syscall.SIGSTOP)
+			if err := tx.Rollback(testContext(t)); err != nil {
+				t.Fatal(err)
+			}
+			fresh := old
+			fresh.Dir = t.TempDir() // no local log: it resumes from the ledger
+			fresh.finish(t)
+			wantIDs(d, 0, old.To)
+			p.signal(syscall.SIGCONT)
+			if code := p.wait(); code != jobFenced {
+				t.Errorf("the old owner ended with %d, want %d: %s", code, jobFenced, &p.err)
+			}
+			wantIDs(d, 0, old.To)
+			d.wantQuiet()
+		})
+	}
+}
+
+// TestE08CopiedState starts a second process on a copy of the state directory.
+func TestE08CopiedState(t *testing.T) {
+	d := newDB(t, plainTable)
+	j := job{DSN: d.dsn, Dir: t.TempDir(), ID: "copied", Lanes: 2, To: 1000, Batch: 50}
+	j.finish(t)
+	other := j
+	other.Dir = t.TempDir()
+	if err := os.CopyFS(other.Dir, os.DirFS(j.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	j.To, other.To = 60_000, 60_000
+	a, b := j.start(t, ""), other.start(t, "")
+	codes := []int{a.wait(), b.wait()}
+	for i, code := range codes {
+		if code != jobDone && code != jobFenced && code != jobFailed {
+			t.Errorf("process %d ended with %d", i, code)
+		}
+	}
+	t.Logf("exit codes %v", codes)
+	j.finish(t)
+	wantIDs(d, 0, j.To)
+}
+
+// TestC103C105StateIsGone takes the state directory away between two runs.
+func TestC103C105StateIsGone(t *testing.T) {
+	d := newDB(t, plainTable)
+	j := job{DSN: d.dsn, Dir: t.TempDir(), ID: "wiped", Lanes: 3, To: 900, Batch: 50}
+	j.finish(t)
+	for i := range 3 {
+		j.Dir = t.TempDir() // a new machine
+		j.To += 900 * (i + 1)
+		j.finish(t)
+		wantIDs(d, 0, j.To)
+	}
+}
+
+// TestE01LedgerOutlivesTheProcess repeats what is complete already.
+func TestE01LedgerOutlivesTheProcess(t *testing.T) {
+	d := newDB(t, plainTable)
+	j := job{DSN: d.dsn, Dir: t.TempDir(), ID: "again", Lanes: 1, To: 300, Batch: 100}
+	for range 3 {
+		j.finish(t)
+		wantIDs(d, 0, j.To)
+	}
+	if n := one[int](d, "select count(*) from walsink.audit where records > 0"); n != 3 {
+		t.Errorf("%d audit rows, want 3", n)
+	}
+	s := d.open(postgres.Options{Table: "t"})
+	marks, err := s.Marks(testContext(t), "again")
+	if err != nil || len(marks) != 1 || marks[0].Records != 300 {
+		t.Errorf("marks %+v, %v", marks, err)
+	}
+	var _ sinks.LaneMark = marks[0]
+}
