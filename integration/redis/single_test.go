@@ -211,31 +211,370 @@ func TestFrozenOwner(t *testing.T) {
 	checkCounters(t, c, 60)
 }
 
-// TestMarkSettles gives up a flush that has not left, and reads the mark: the flush
-// can then no longer happen.
+// TestMarkSettles gives up a flush whose bytes are still on their way, and reads
+// the mark. What arrives afterwards changes nothing: the next step, which another
+// decision about the batch may have changed, is the one that counts.
 func TestMarkSettles(t *testing.T) {
 	addr := servers.Redis(t)
 	c := connect(t, addr)
 	in := countInput(t, "0", 60, 30)
-	s := open(t, c, redis.Options{})
-	lane, mark := acquire(t, s, in.id)
+	w := &wire{}
+	lane, mark := acquire(t, open(t, w.single(t, addr), redis.Options{}), in.id)
 	mark = in.upTo(1).finish(t, lane, mark)
-	raw := late(t, c, s, in, lane, mark)
+
+	w.hold()
 	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := lane.Flush(ctx, in.step(mark, 1))
+		done <- err
+	}()
+	<-w.held
 	cancel()
-	if _, err := lane.Flush(ctx, in.step(mark, 1)); sinks.KindOf(err) != sinks.Cancelled {
-		t.Fatalf("cancelled flush: %v", err)
+	if err := <-done; sinks.KindOf(err) != sinks.Cancelled {
+		t.Errorf("C114: cancelled flush: %v", err)
 	}
-	raw()
+	late := w.release()
+	mark, err := lane.Mark(t.Context())
+	if err != nil || mark.Seq != 1 {
+		t.Fatalf("mark %+v, %v", mark, err)
+	}
+	if answer := late(); !strings.Contains(answer, "stale") {
+		t.Errorf("the late flush was answered %q, want it refused", answer)
+	}
+	if m, err := lane.Mark(t.Context()); err != nil || m.Tip() != mark.Tip() {
+		t.Errorf("mark after the late flush: %+v, %v", m, err)
+	}
+	in.finish(t, lane, mark)
+	checkCounters(t, c, 60)
 }
 
-// late is nothing yet; see TestSettledFlushIsRefused.
-func late(testing.TB, *goredis.Client, *redis.Sink, *input, sinks.Lane, sinks.Mark) func() {
-	return func() {}
+// TestR13AnswerMixUp lets a connection deliver an old answer first.
+func TestR13AnswerMixUp(t *testing.T) {
+	addr := servers.Redis(t)
+	c := connect(t, addr)
+	in := countInput(t, "0", 90, 30)
+	w := &wire{}
+	lane, mark := acquire(t, open(t, w.single(t, addr), redis.Options{}), in.id)
+	w.record()
+	mark = in.upTo(1).finish(t, lane, mark)
+	w.replay()
+	if _, err := lane.Flush(t.Context(), in.step(mark, 1)); sinks.KindOf(err) != sinks.Ambiguous {
+		t.Errorf("flush that got an old answer: %v, want ambiguous", err)
+	}
+	mark, err := lane.Mark(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.finish(t, lane, mark)
+	checkCounters(t, c, 90)
 }
 
-var (
-	_ = errors.New
-	_ = fmt.Sprint
-	_ = strings.Cut
-)
+// TestR14NoIdentity looks at what a connection says about itself: nothing.
+func TestR14NoIdentity(t *testing.T) {
+	addr := servers.Redis(t)
+	w := &wire{}
+	w.record()
+	in := countInput(t, "0", 30, 30)
+	s := open(t, w.single(t, addr), redis.Options{})
+	lane, mark := acquire(t, s, in.id)
+	in.finish(t, lane, mark)
+	if said := strings.ToLower(w.said()); strings.Contains(said, "setinfo") || strings.Contains(said, "maint_notifications") {
+		t.Errorf("the client introduced itself: %q", said)
+	}
+	t.Run("R16", func(t *testing.T) {
+		f, err := s.Probe(t.Context())
+		if err != nil || f[0].Subject != "version" || f[0].Refuse {
+			t.Errorf("probe: %+v, %v", f, err)
+		}
+	})
+}
+
+// TestC102ReaderSeesWholeChunks reads while small batches are flushed.
+func TestC102ReaderSeesWholeChunks(t *testing.T) {
+	c := connect(t, servers.Redis(t))
+	in := newInput("0")
+	for range 300 {
+		in.batch(t, redis.Command{"INCR", "a"}, redis.Command{"RPUSH", "b", "x"}, redis.Command{"INCRBY", "c", "2"})
+	}
+	lane, mark := acquire(t, open(t, c, redis.Options{}), in.id)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			var a, cc *goredis.StringCmd
+			var b *goredis.IntCmd
+			_, _ = c.TxPipelined(context.Background(), func(p goredis.Pipeliner) error {
+				a, b, cc = p.Get(context.Background(), "a"), p.LLen(context.Background(), "b"), p.Get(context.Background(), "c")
+				return nil
+			})
+			x, _ := a.Int64()
+			z, _ := cc.Int64()
+			if b.Val() != x || z != 2*x {
+				t.Errorf("a reader saw %d, %d, %d", x, b.Val(), z)
+				return
+			}
+		}
+	})
+	for i := range in.batches {
+		mark = in.upTo(i+1).finish(t, lane, mark)
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// TestC108LogDamage ends Runs with an error: nothing of the step is published.
+func TestC108LogDamage(t *testing.T) {
+	c := connect(t, servers.Redis(t))
+	in := countInput(t, "0", 3000, 3000)
+	lane, mark := acquire(t, open(t, c, redis.Options{}), in.id)
+	st := in.step(mark, 0)
+	damage := errors.New("block checksum mismatch")
+	runs := st.Runs
+	st.Runs = func(yield func(sinks.Run, error) bool) {
+		for r, err := range runs {
+			if !yield(r, err) {
+				return
+			}
+		}
+		yield(sinks.Run{}, damage)
+	}
+	if _, err := lane.Flush(t.Context(), st); err != damage {
+		t.Errorf("got %v, want the error of Runs as it is", err)
+	}
+	if n := c.Exists(t.Context(), "counts", "list", "stream", "scores").Val(); n != 0 {
+		t.Errorf("%d keys were written", n)
+	}
+}
+
+// TestC115OneKey changes one key many times in a batch.
+func TestC115OneKey(t *testing.T) {
+	c := connect(t, servers.Redis(t))
+	in := newInput("0")
+	var cmds []redis.Command
+	for i := range 3000 {
+		cmds = append(cmds, redis.Command{"SET", "k", fmt.Sprint(i)}, redis.Command{"APPEND", "k", "x"},
+			redis.Command{"DEL", "k"}, redis.Command{"SET", "k", fmt.Sprint("last", i)})
+	}
+	in.batch(t, cmds...)
+	lane, mark := acquire(t, open(t, c, redis.Options{}), in.id)
+	in.finish(t, lane, mark)
+	if got := c.Get(t.Context(), "k").Val(); got != "last2999" {
+		t.Errorf("k = %q", got)
+	}
+}
+
+// TestC117LedgerStaysBounded flushes many checkpoints.
+func TestC117LedgerStaysBounded(t *testing.T) {
+	c := connect(t, servers.Redis(t))
+	s := open(t, c, redis.Options{AuditRows: 50})
+	in := newInput("0")
+	for range 2000 {
+		in.batch(t, redis.Command{"INCR", "n"})
+	}
+	lane, mark := acquire(t, s, in.id)
+	for i := 0; i < len(in.batches); i += 10 {
+		mark = in.upTo(i+10).finish(t, lane, mark)
+	}
+	checkAudit(t, s, in, 1950)
+	if n := c.DBSize(t.Context()).Val(); n != 4 {
+		t.Errorf("%d keys, want n, mark, audit and lanes", n)
+	}
+}
+
+// TestPoison meets records that the store will never take.
+func TestPoison(t *testing.T) {
+	addr := servers.Redis(t)
+	c := connect(t, addr)
+	ctx := t.Context()
+	cmds := func(n int) (out []redis.Command) {
+		for i := range n {
+			out = append(out, redis.Command{"RPUSH", "good", fmt.Sprint(i)})
+			if i%10 == 7 {
+				out[i] = redis.Command{"LPUSH", "wrong", fmt.Sprint("secret", i)}
+			}
+		}
+		return out
+	}
+	goods := func(n int) (out []string) {
+		for i := range n {
+			if i%10 != 7 {
+				out = append(out, fmt.Sprint(i))
+			}
+		}
+		return out
+	}
+	setup := func(t *testing.T, opts redis.Options) (*input, sinks.Lane, sinks.Mark) {
+		c.FlushAll(ctx)
+		c.Set(ctx, "wrong", "a string", 0)
+		in := newInput("0")
+		in.batch(t, cmds(20)...)
+		in.batch(t, cmds(20)[:5]...)
+		lane, mark := acquire(t, open(t, c, opts), in.id)
+		return in, lane, mark
+	}
+	t.Run("E21 C109 stops at the record and names it", func(t *testing.T) {
+		in, lane, mark := setup(t, redis.Options{})
+		_, err := lane.Flush(ctx, in.step(mark, 1))
+		var e *sinks.Error
+		if !errors.As(err, &e) || e.Kind != sinks.Poison || len(e.Bad) != 1 {
+			t.Fatalf("got %v, want poison", err)
+		}
+		if b := e.Bad[0]; b.Batch != 0 || b.Number != 7 || b.Code != "WRONGTYPE" || strings.Contains(err.Error(), "secret") {
+			t.Errorf("reject %+v: %v", b, err)
+		}
+		m, err := lane.Mark(ctx)
+		if err != nil || m.Partial == nil || m.Partial.Done != 7 || m.Records != 7 {
+			t.Fatalf("mark %+v, %v", m, err)
+		}
+		for _, n := range []int{7, 17} {
+			in.dead[[2]int{0, n}] = sinks.Reject{Field: "f", Code: "WRONGTYPE", Reason: "r"}
+		}
+		m = in.finish(t, lane, m)
+		if m.Dead != 2 || m.Records != 23 {
+			t.Errorf("mark %+v", m)
+		}
+		checkLetters(t, c, in, 7, 17)
+		if got := c.LRange(ctx, "good", 0, -1).Val(); strings.Join(got, " ") != strings.Join(append(goods(20), "0", "1", "2", "3", "4"), " ") {
+			t.Errorf("good = %v", got)
+		}
+	})
+	t.Run("tolerated in the same step", func(t *testing.T) {
+		in, lane, mark := setup(t, redis.Options{ChunkTime: 1})
+		st := in.step(mark, 1)
+		st.Tolerate = 2
+		res, err := lane.Flush(ctx, st)
+		if err != nil || len(res.Rejected) != 2 || res.Rejected[0].Number != 7 || res.Rejected[1].Number != 17 {
+			t.Fatalf("result %+v, %v", res, err)
+		}
+		m, err := lane.Mark(ctx)
+		if err != nil || m.Dead != 2 || m.Records != 23 || m.Tip() != st.Next.Tip() {
+			t.Errorf("mark %+v, %v", m, err)
+		}
+		checkLetters(t, c, in, 7, 17)
+	})
+	t.Run("more than tolerated", func(t *testing.T) {
+		in, lane, mark := setup(t, redis.Options{ChunkTime: 1})
+		st := in.step(mark, 1)
+		st.Tolerate = 1
+		_, err := lane.Flush(ctx, st)
+		if e, ok := errors.AsType[*sinks.Error](err); !ok || e.Kind != sinks.Poison || e.Bad[0].Number != 17 {
+			t.Fatalf("got %v, want poison at 17", err)
+		}
+		m, err := lane.Mark(ctx)
+		if err != nil || m.Partial == nil || m.Partial.Done != 17 || fmt.Sprint(m.Partial.Dead) != "[7]" || m.Dead != 1 || m.Records != 16 {
+			t.Errorf("mark %+v, %v", m, err)
+		}
+	})
+	t.Run("record of several commands", func(t *testing.T) {
+		in, lane, mark := setup(t, redis.Options{})
+		in.batches, in.recs = nil, nil
+		in.raw(rec(t, redis.Command{"INCR", "n"}, redis.Command{"INCR", "m"}, redis.Command{"LPUSH", "wrong", "x"}, redis.Command{"INCR", "o"}),
+			rec(t, redis.Command{"INCR", "p"}))
+		_, err := lane.Flush(ctx, in.step(mark, 0))
+		if e, ok := errors.AsType[*sinks.Error](err); !ok || e.Kind != sinks.Poison || e.Bad[0].Field != "command 3" {
+			t.Fatalf("got %v, want poison at command 3", err)
+		}
+		m, err := lane.Mark(ctx)
+		if err != nil || m.Partial == nil || m.Partial.Done != 0 {
+			t.Fatalf("mark %+v, %v: want the batch pinned", m, err)
+		}
+		c.Del(ctx, "wrong") // somebody repairs it: the rest of the record follows, nothing is repeated
+		in.finish(t, lane, m)
+		if got := c.MGet(ctx, "n", "m", "o", "p").Val(); fmt.Sprint(got) != "[1 1 1 1]" || c.LLen(ctx, "wrong").Val() != 1 {
+			t.Errorf("got %v", got)
+		}
+	})
+	t.Run("record of several commands put aside", func(t *testing.T) {
+		in, lane, mark := setup(t, redis.Options{})
+		in.batches, in.recs = nil, nil
+		in.raw(rec(t, redis.Command{"INCR", "n"}, redis.Command{"LPUSH", "wrong", "x"}), rec(t, redis.Command{"INCR", "p"}, redis.Command{"INCR", "p"}))
+		_, err := lane.Flush(ctx, in.step(mark, 0))
+		if sinks.KindOf(err) != sinks.Poison {
+			t.Fatal(err)
+		}
+		m, err := lane.Mark(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.dead[[2]int{0, 0}] = sinks.Reject{}
+		m = in.finish(t, lane, m)
+		if m.Dead != 1 || m.Records != 1 || c.Get(ctx, "p").Val() != "2" || c.Get(ctx, "n").Val() != "1" {
+			t.Errorf("mark %+v", m)
+		}
+		letters := checkLetters(t, c, in, 0)
+		if letters[0].Values["applied"] != "1" {
+			t.Errorf("letter %v: want it to say that one command was applied", letters[0].Values)
+		}
+	})
+	t.Run("not a record", func(t *testing.T) {
+		in, lane, mark := setup(t, redis.Options{})
+		in.batches, in.recs = nil, nil
+		good := rec(t, redis.Command{"INCR", "n"})
+		in.raw(good, []byte("junk"), good, rec(t, redis.Command{"SET", "walsink:mark:{test/0}", "x"}), nil)
+		_, err := lane.Flush(ctx, in.step(mark, 0))
+		e, ok := errors.AsType[*sinks.Error](err)
+		if !ok || e.Kind != sinks.Poison || len(e.Bad) != 3 || e.Bad[0].Number != 1 || e.Bad[1].Number != 3 || e.Bad[2].Number != 4 {
+			t.Fatalf("got %v, want three bad records", err)
+		}
+		for _, b := range e.Bad {
+			in.dead[[2]int{0, int(b.Number)}] = b
+		}
+		in.finish(t, lane, mark)
+		if c.Get(ctx, "n").Val() != "2" {
+			t.Error("n is not 2")
+		}
+		checkLetters(t, c, in, 1, 3, 4)
+	})
+}
+
+// checkLetters compares the dead letters with records of the first batch.
+func checkLetters(t *testing.T, c *goredis.Client, in *input, numbers ...int) []goredis.XMessage {
+	t.Helper()
+	letters := c.XRange(t.Context(), "walsink:dead:{"+in.id.String()+"}", "-", "+").Val()
+	if len(letters) != len(numbers) {
+		t.Fatalf("%d dead letters, want %d", len(letters), len(numbers))
+	}
+	for i, n := range numbers {
+		v := letters[i].Values
+		if v["number"] != fmt.Sprint(n) || v["checkpoint"] != "10" || v["record"] != string(in.recs[0][n]) {
+			t.Errorf("dead letter %d: %v", i, v)
+		}
+	}
+	return letters
+}
+
+// TestLanesAreApart flushes many lanes of one sink at once over a client with a
+// small pool.
+func TestR11LanesAreApart(t *testing.T) {
+	addr := servers.Redis(t)
+	c := goredis.NewClient(&goredis.Options{Addr: addr, PoolSize: 2})
+	defer c.Close()
+	s := open(t, c, redis.Options{})
+	var wg sync.WaitGroup
+	for i := range 16 {
+		in := newInput(fmt.Sprint(i))
+		for range 20 {
+			in.batch(t, redis.Command{"INCR", fmt.Sprint("n", i)}, redis.Command{"INCR", "all"})
+		}
+		lane, mark := acquire(t, s, in.id)
+		wg.Go(func() {
+			if _, err := in.try(context.Background(), lane, mark); err != nil {
+				t.Errorf("lane %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := c.Get(t.Context(), "all").Val(); got != "320" {
+		t.Errorf("all = %s, want 320", got)
+	}
+	marks, err := s.Marks(t.Context(), "test")
+	if err != nil || len(marks) != 16 {
+		t.Errorf("%d marks, %v", len(marks), err)
+	}
+}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -18,6 +20,15 @@ type wire struct {
 	cutting       byte  // 'w', 'r' or 0
 	cut           bool
 	conns         []net.Conn
+
+	holding bool
+	held    chan struct{} // closed at the first write that is held back
+	late    []byte
+	lateTo  net.Conn
+	rec     bool
+	wrote   []byte // while recording
+	got     []byte
+	inject  []byte // to be read first
 
 	word    string // command to freeze before
 	count   int
@@ -81,6 +92,49 @@ func (w *wire) freeze(word string, n int) (reached <-chan struct{}) {
 
 func (w *wire) thaw() { close(w.open) }
 
+// hold keeps what is written from now on to itself, and connections open that the
+// client closes: the network has the bytes.
+func (w *wire) hold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.holding, w.held = true, make(chan struct{})
+}
+
+// release lets later writes pass. The function it returns delivers those held back
+// and returns what the server answered.
+func (w *wire) release() (late func() string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.holding = false
+	return func() string {
+		if err := w.lateTo.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			return err.Error()
+		}
+		if _, err := w.lateTo.Write(w.late); err != nil {
+			return err.Error()
+		}
+		b := make([]byte, 4096)
+		n, err := w.lateTo.Read(b)
+		w.lateTo.Close()
+		if err != nil {
+			return err.Error()
+		}
+		return string(b[:n])
+	}
+}
+
+// record keeps a copy of what passes; replay lets the next read get an old answer
+// first.
+func (w *wire) record() { w.mu.Lock(); w.rec = true; w.mu.Unlock() }
+
+func (w *wire) replay() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inject, w.rec = w.got[strings.LastIndex(string(w.got), "*4\r\n"):], false
+}
+
+func (w *wire) said() string { w.mu.Lock(); defer w.mu.Unlock(); return string(w.wrote) }
+
 // sever closes everything; the caller holds mu.
 func (w *wire) sever() {
 	w.cut = true
@@ -119,15 +173,46 @@ func (c *wired) Write(b []byte) (int, error) {
 		w.sever()
 		return n, net.ErrClosed
 	}
+	if w.holding {
+		if w.lateTo == nil {
+			close(w.held)
+		}
+		w.late, w.lateTo = append(w.late, b...), c.Conn
+		return len(b), nil
+	}
+	if w.rec {
+		w.wrote = append(w.wrote, b...)
+	}
 	w.writes -= int64(len(b))
 	return c.Conn.Write(b)
 }
 
+func (c *wired) Close() error {
+	c.w.mu.Lock()
+	held := c.w.lateTo == c.Conn
+	c.w.mu.Unlock()
+	if held { // the bytes outlive the client; wake its reader up
+		return c.Conn.SetReadDeadline(time.Unix(1, 0))
+	}
+	return c.Conn.Close()
+}
+
 func (c *wired) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
 	w := c.w
 	w.mu.Lock()
+	if len(w.inject) > 0 {
+		n := copy(b, w.inject)
+		w.inject = w.inject[n:]
+		w.mu.Unlock()
+		return n, nil
+	}
+	w.mu.Unlock()
+	n, err := c.Conn.Read(b)
+	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.rec {
+		w.got = append(w.got, b[:n]...)
+	}
 	if w.cutting == 'r' && n > 0 {
 		if int64(n) >= w.reads {
 			n = int(w.reads)
