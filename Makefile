@@ -1,6 +1,8 @@
 # The one test command is: make test
 
-GOTEST    ?= -race -count=1 -timeout 30m ./...
+# The race detector needs a C compiler.
+RACE      := $(if $(shell command -v "$$(go env CC)"),-race)
+GOTEST    ?= $(RACE) -count=1 -timeout 30m ./...
 FUZZTIME  ?= 20s
 BENCH     ?= .
 LINTER    ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -15,6 +17,7 @@ build: ## the command, into bin/
 	go build -o bin/ ./cmd/...
 
 test: ## vet, lint and all tests, with servers from Docker or local binaries as far as there are
+	@$(if $(RACE),,echo "no C compiler: without the race detector")
 	@integration/images/ensure
 	@go run ./tools/testsum -also 'go vet -tags crashpoints,plant ./...' -also '$(LINTER) run ./...' -- $(GOTEST)
 
