@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"iter"
-	"math"
 )
 
 // Sizes, in bytes.
@@ -91,8 +90,8 @@ func (b *Builder) Finish(h *Hasher) []byte {
 // change it and are safe for concurrent use.
 type Block struct {
 	payload []byte
-	ends    []uint32 // end of each record, counted from base
-	base    uint32
+	ends    []int // end of each record, counted from base
+	base    int
 }
 
 // Decode reads an encoded block. The result aliases src; ends, the index, reuses
@@ -121,7 +120,7 @@ func Decode(src []byte, old Block) (Block, error) {
 }
 
 // index turns the encoded record lengths into the end of each record.
-func index(lens []byte, size, n uint32, ends []uint32) ([]uint32, error) {
+func index(lens []byte, size, n uint32, ends []int) ([]int, error) {
 	var end uint64
 	for range n {
 		l, w := binary.Uvarint(lens)
@@ -132,7 +131,7 @@ func index(lens []byte, size, n uint32, ends []uint32) ([]uint32, error) {
 		if end += l; end > uint64(size) {
 			return nil, fmt.Errorf("%w: records outgrow their block", ErrCorrupt)
 		}
-		ends = append(ends, uint32(end))
+		ends = append(ends, int(end))
 	}
 	if len(lens) != 0 || end != uint64(size) {
 		return nil, fmt.Errorf("%w: record lengths do not fill their block", ErrCorrupt)
@@ -140,16 +139,13 @@ func index(lens []byte, size, n uint32, ends []uint32) ([]uint32, error) {
 	return ends, nil
 }
 
-// BlockOf builds a Block over the given records, for tests and for adapters that
-// hold records of their own. It copies them.
+// BlockOf builds a Block over a copy of the given records, for tests and for
+// adapters that hold records of their own.
 func BlockOf(recs ...[]byte) Block {
 	var b Block
 	for _, r := range recs {
 		b.payload = append(b.payload, r...)
-		if len(b.payload) > math.MaxUint32 {
-			panic("record: BlockOf: more than 4 GiB")
-		}
-		b.ends = append(b.ends, uint32(len(b.payload)))
+		b.ends = append(b.ends, len(b.payload))
 	}
 	return b
 }
