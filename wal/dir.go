@@ -73,7 +73,7 @@ func (d *badgerDirs) list() ([]uint64, error) {
 		if !ok || err != nil {
 			continue
 		}
-		if _, err := os.Stat(filepath.Join(path, syncedFile)); errors.Is(err, fs.ErrNotExist) {
+		if unfinished(path) {
 			d.log.Info("log generation was never finished, removing it", "generation", n)
 			if err := os.RemoveAll(path); err != nil {
 				return nil, err
@@ -84,6 +84,17 @@ func (d *badgerDirs) list() ([]uint64, error) {
 	}
 	slices.Sort(numbers)
 	return numbers, nil
+}
+
+// unfinished reports whether a generation was never ready to take an entry.
+func unfinished(dir string) bool {
+	for _, name := range []string{syncedFile, sealedFile} {
+		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	index, err := os.ReadFile(filepath.Join(dir, indexFile))
+	return err != nil || indexEnd(index) <= logHeader
 }
 
 func (d *badgerDirs) create(n uint64, small bool) (store, error) {
