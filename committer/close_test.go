@@ -10,14 +10,14 @@ import (
 	"github.com/walsink/walsink/sinks"
 )
 
-// blocked is a world whose flush number n is in progress and obeys its context
-// if it is told to.
+// blocked is a world with a flush in progress that ends with its context, if it
+// obeys, or with free.
 func blocked(t *testing.T, obeys bool) (w *world, free func()) {
 	w = newWorld(t)
 	w.opts.CloseTimeout = 4 * time.Second
 	w.open()
 	gate := make(chan struct{})
-	w.sink.flush = func(n int, _ *sinks.Step) fault {
+	w.sink.flush = func(int, *sinks.Step) fault {
 		return fault{block: func(ctx context.Context) error {
 			if !obeys {
 				<-gate

@@ -59,8 +59,8 @@ func New(sink sinks.Sink, id string, log Log, opts Options) (*Committer, error) 
 // Open takes a lane over from whoever held it, decides by the opening table how
 // it goes on, and starts its worker, which flushes all that is complete at once.
 // It waits for a store that does not answer as a flush would: until ctx ends, or
-// MaxAttempts. A refusal wraps one of the Err sentinels, has changed neither
-// mark nor log, and will be the same the next time.
+// MaxAttempts. A refusal wraps one of the Err sentinels, has changed nothing but
+// the fence, and will be the same the next time.
 func (c *Committer) Open(ctx context.Context, name string) (Opening, error) {
 	id := sinks.LaneID{Sink: c.id, Lane: name}
 	if err := id.Validate(); err != nil {

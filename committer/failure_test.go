@@ -491,7 +491,7 @@ func TestFlushAgeAndBytes(t *testing.T) {
 		if st := w.status(); st.State != committer.StateWaiting {
 			t.Fatalf("status %+v", st)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		w.want("x", "y")
 		if n, _ := w.sink.calls(); n != 1 {
@@ -505,7 +505,7 @@ func TestFlushAgeAndBytes(t *testing.T) {
 		synctest.Wait()
 		w.want("x", "y", "z")
 	})
-	run("bytes", 10, time.Hour, func(t *testing.T, w *world) {
+	run("bytes", 10, time.Hour, func(_ *testing.T, w *world) {
 		w.add(1, "12345")
 		synctest.Wait()
 		w.want()
@@ -513,20 +513,20 @@ func TestFlushAgeAndBytes(t *testing.T) {
 		synctest.Wait()
 		w.want("12345", "67890")
 	})
-	run("bytes alone", 10, 0, func(t *testing.T, w *world) {
+	run("bytes alone", 10, 0, func(_ *testing.T, w *world) {
 		w.add(1, "12345")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		w.want("12345")
 	})
-	run("drain", 1000, time.Hour, func(t *testing.T, w *world) {
+	run("drain", 1000, time.Hour, func(_ *testing.T, w *world) {
 		w.add(1, "x")
 		synctest.Wait()
 		w.want()
 		w.drain()
 		w.want("x")
 	})
-	run("open", 1000, time.Hour, func(t *testing.T, w *world) {
+	run("open", 1000, time.Hour, func(_ *testing.T, w *world) {
 		w.add(1, "x")
 		synctest.Wait()
 		w.restart() // what was complete before does not wait

@@ -30,7 +30,6 @@ type fakeLane struct {
 	committed uint64
 	sealed    []fakeBatch // all held ones, complete up to complete
 	complete  int
-	pending   [][]byte
 	aside     int
 }
 

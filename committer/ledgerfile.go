@@ -148,7 +148,7 @@ func (l *fileLedger) write(id sinks.LaneID, n uint64, data []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name()) //nolint:errcheck // what stays is harmless
+	defer os.Remove(tmp.Name())
 	_, err = tmp.Write(data)
 	if err == nil {
 		err = tmp.Sync()

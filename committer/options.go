@@ -49,7 +49,8 @@ type Options struct {
 
 	// DeadLetters says that records which the store will never take go to its dead
 	// letters, up to DeadLimit of one batch (100 if zero). Otherwise the lane stops
-	// at the first.
+	// at the first. The numbers and reasons of one batch have to fit into one note of
+	// the log; if they do not, the lane stops.
 	DeadLetters bool
 	DeadLimit   int
 

@@ -122,12 +122,12 @@ func chainOf(lane string, checkpoints ...uint64) (sinks.LaneMark, []sinks.Audit)
 func TestPlanRefusals(t *testing.T) {
 	a, rowsA := chainOf("a", 1, 2, 3, 4)
 	b, rowsB := chainOf("b", 1)
-	recover := func(rows []sinks.Audit, marks ...sinks.LaneMark) (committer.Plan, error) {
+	plan := func(rows []sinks.Audit, marks ...sinks.LaneMark) (committer.Plan, error) {
 		return committer.Recover(marks, map[string][]sinks.Audit{"a": rows, "b": rowsB})
 	}
 	t.Run("rows that are pruned", func(t *testing.T) {
 		for keep := range rowsA {
-			_, err := recover(rowsA[len(rowsA)-keep:], a, b)
+			_, err := plan(rowsA[len(rowsA)-keep:], a, b)
 			switch {
 			case keep < 4:
 				wantErr(t, err, committer.ErrLedgerBehind, "orders/a", fmt.Sprintf("batch %d", 5-keep), "checkpoint 1")
@@ -138,11 +138,11 @@ func TestPlanRefusals(t *testing.T) {
 	})
 	t.Run("to the start of the lane", func(t *testing.T) {
 		empty, _ := chainOf("b")
-		p, err := recover(rowsA, a, empty)
+		p, err := plan(rowsA, a, empty)
 		if err != nil || p.Position != nil || len(p.Barriers) != 4 {
 			t.Fatalf("%+v, %v", p, err)
 		}
-		if _, err := recover(rowsA[1:], a, empty); !errors.Is(err, committer.ErrLedgerBehind) {
+		if _, err := plan(rowsA[1:], a, empty); !errors.Is(err, committer.ErrLedgerBehind) {
 			t.Fatal(err)
 		}
 	})
@@ -150,9 +150,9 @@ func TestPlanRefusals(t *testing.T) {
 		for i := 1; i < len(rowsA); i++ {
 			rows := slices.Clone(rowsA)
 			rows[i].Records++
-			_, err := recover(rows, a, b)
+			_, err := plan(rows, a, b)
 			wantErr(t, err, committer.ErrReplayDiffers, "orders/a", fmt.Sprintf("batch %d", i+1))
-			_, err = recover(slices.Delete(slices.Clone(rowsA), i, i+1), a, b)
+			_, err = plan(slices.Delete(slices.Clone(rowsA), i, i+1), a, b)
 			wantErr(t, err, committer.ErrReplayDiffers, "orders/a")
 		}
 	})
@@ -164,7 +164,7 @@ func TestPlanRefusals(t *testing.T) {
 	})
 	t.Run("rows newer than the mark", func(t *testing.T) {
 		old, _ := chainOf("a", 1, 2)
-		p, err := recover(rowsA, old, b)
+		p, err := plan(rowsA, old, b)
 		if err != nil || len(p.Lanes[0].Covered) != 1 || len(p.Barriers) != 1 {
 			t.Fatalf("%+v, %v", p, err)
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
@@ -66,9 +68,23 @@ func (p part) rejected(i int, bad []sinks.Reject) (split, error) {
 		if r.Number < p.from || r.Number >= p.to || found {
 			return nil, fmt.Errorf("%w: number %d", errNothingNew, r.Number)
 		}
-		out = slices.Insert(out, at, reject{r.Number, r.Field, r.Code, r.Reason})
+		out = slices.Insert(out, at, reject{r.Number, clean(r.Field), clean(r.Code), clean(r.Reason)})
 	}
 	return out, nil
+}
+
+// maxText bounds each text of a note, in bytes.
+const maxText = 200
+
+// clean makes a store's text fit for a note: short and without control characters.
+func clean(s string) string {
+	s = strings.ToValidUTF8(s[:min(len(s), maxText)], "")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 // adopt makes the split agree with a mark: of the first done records exactly

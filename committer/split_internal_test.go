@@ -44,11 +44,11 @@ func TestNoteRefusals(t *testing.T) {
 		`{"version":2,"dead":[]}`:              record.ErrVersion,
 		`{}`:                                   record.ErrVersion,
 		`{"version":1,"dead":[{"number":10}]}`: record.ErrCorrupt,
-		`{"version":1,"dead":[{"number":4},{"number":4}]}`:        record.ErrCorrupt,
-		`{"version":1,"dead":[{"number":4},{"number":3}]}`:        record.ErrCorrupt,
-		`{"version":1,"dead":[{"number":-1}]}`:                    record.ErrCorrupt,
-		`{"version":1,"dead":[{"number":18446744073709551616}]}`:  record.ErrCorrupt,
-		`{"version":1,"dead":[{"number":18446744073709551615}]} `: record.ErrCorrupt,
+		`{"version":1,"dead":[{"number":4},{"number":4}]}`:       record.ErrCorrupt,
+		`{"version":1,"dead":[{"number":4},{"number":3}]}`:       record.ErrCorrupt,
+		`{"version":1,"dead":[{"number":-1}]}`:                   record.ErrCorrupt,
+		`{"version":1,"dead":[{"number":18446744073709551616}]}`: record.ErrCorrupt,
+		`{"version":1,"dead":[{"number":18446744073709551615}]}`: record.ErrCorrupt,
 	} {
 		if _, err := decodeSplit([]byte(text), record.Batch{Records: 10}); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", text, err, want)
@@ -103,7 +103,7 @@ func FuzzDecodeMark(f *testing.F) {
 
 func TestSplitWithinAndAdopt(t *testing.T) {
 	s := split{{Number: 2, Reason: "a"}, {Number: 5, Reason: "b"}, {Number: 8, Reason: "c"}}
-	for i := uint64(0); i < 10; i++ {
+	for i := range uint64(10) {
 		for j := i; j < 10; j++ {
 			var want []uint64
 			for _, r := range s {

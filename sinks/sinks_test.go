@@ -36,14 +36,14 @@ func TestKindOf(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for got, want := range map[string]string{
-		sinks.Transient.String():          "transient",
-		sinks.Cancelled.String():          "cancelled",
-		sinks.Kind(0).String():            "unknown",
-		sinks.Kind(99).String():           "kind(99)",
-		sinks.ExactlyOnce.String():        "exactly-once",
-		sinks.Idempotent.String():         "idempotent",
-		sinks.AtLeastOnce.String():        "at-least-once",
-		sinks.Guarantee(0).String():       "guarantee(0)",
+		sinks.Transient.String():                      "transient",
+		sinks.Cancelled.String():                      "cancelled",
+		sinks.Kind(0).String():                        "unknown",
+		sinks.Kind(99).String():                       "kind(99)",
+		sinks.ExactlyOnce.String():                    "exactly-once",
+		sinks.Idempotent.String():                     "idempotent",
+		sinks.AtLeastOnce.String():                    "at-least-once",
+		sinks.Guarantee(0).String():                   "guarantee(0)",
 		(sinks.LaneID{Sink: "a", Lane: "b"}.String()): "a/b",
 	} {
 		if got != want {
