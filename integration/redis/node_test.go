@@ -59,6 +59,15 @@ func freePort(t testing.TB) int {
 
 func (n *node) start() {
 	n.t.Helper()
+	n.launch()
+	c := goredis.NewClient(&goredis.Options{Addr: n.addr(), MaxRetries: -1, DialerRetries: 1})
+	defer c.Close()
+	await(n.t, "the server to answer", func() error { return c.Ping(context.Background()).Err() })
+}
+
+// launch starts the process and does not wait.
+func (n *node) launch() {
+	n.t.Helper()
 	out, err := os.OpenFile(filepath.Join(n.dir, "out"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		n.t.Fatal(err)
@@ -70,9 +79,6 @@ func (n *node) start() {
 	if err := n.cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
-	c := goredis.NewClient(&goredis.Options{Addr: n.addr(), MaxRetries: -1, DialerRetries: 1})
-	defer c.Close()
-	await(n.t, "the server to answer", func() error { return c.Ping(context.Background()).Err() })
 }
 
 func (n *node) kill() {

@@ -103,6 +103,8 @@ func code(text string) string {
 		return "MAXCLIENTS"
 	case strings.Contains(text, "non local key"):
 		return "TRYAGAIN"
+	case strings.Contains(text, "The user executing the script can't"):
+		return "NOPERM"
 	case strings.HasPrefix(text, "ERR AUTH"), strings.HasPrefix(text, "ERR invalid password"),
 		strings.HasPrefix(text, "ERR Client sent AUTH"):
 		return "WRONGPASS"

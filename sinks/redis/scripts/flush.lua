@@ -50,7 +50,7 @@ local server = {OOM=1, READONLY=1, MISCONF=1, NOREPLICAS=1, NOPERM=1, NOAUTH=1, 
   TRYAGAIN=1, CLUSTERDOWN=1, MOVED=1, ASK=1, UNKILLABLE=1}
 local function tolerated(err)
   if used >= room or server[string.match(err, '^%-?(%u+)')] then return false end
-  return not string.find(err, 'non local key', 1, true)
+  return not string.find(err, 'non local key', 1, true) and not string.find(err, 'user executing the script', 1, true)
 end
 
 local function letter(n, field, code, reason, record)
