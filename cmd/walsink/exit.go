@@ -35,7 +35,7 @@ var codes = []struct {
 	{codeBug, "unexpected", "an error nobody foresaw, or a bug",
 		"run the same command again; nothing complete is lost. If it comes back, report it with this output"},
 	{codeUsage, "usage", "a flag, SRC or DST that cannot be meant so",
-		"see walsink run --help"},
+		"see walsink --help, and --help of the command"},
 	{codeInput, "bad input", "a record, or a source that cannot be read",
 		"mend or restore the source, then run the same command again: it resumes after what is committed"},
 	{codeStore, "store", "the store refuses for good: rights, a column, a record",
