@@ -39,7 +39,9 @@ func lines(checkpoint uint64, recs ...string) batch {
 	return b
 }
 
-func inBucket(bucket, rec string) string { return string(rune(len(bucket))) + bucket + rec + "\n" }
+func inBucket(bucket, rec string) string {
+	return string([]byte{byte(len(bucket))}) + bucket + rec + "\n"
+}
 
 // stepAfter builds the step that the engine would build from the batches after a
 // mark. Runs yields blocks of at most five records.
@@ -263,15 +265,19 @@ func wantBuckets(t *testing.T, dir string, src source) {
 // buckets returns the records of each bucket.
 func (s source) buckets(t testing.TB) map[string]string {
 	t.Helper()
-	text := map[string]string{}
+	recs := map[string][]byte{}
 	for _, b := range s {
 		for _, r := range b.recs {
 			name, rec, err := splitBucket([]byte(r))
 			if err != nil {
 				t.Fatal(err)
 			}
-			text[string(name)] += string(rec)
+			recs[string(name)] = append(recs[string(name)], rec...)
 		}
+	}
+	text := map[string]string{}
+	for name, all := range recs {
+		text[name] = string(all)
 	}
 	return text
 }
