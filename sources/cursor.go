@@ -233,19 +233,19 @@ func (c *cursor) next() ([]byte, error) {
 		skip += size
 		lines += n
 		if rec != nil {
-			c.take(skip, lines)
+			c.move(skip, lines)
 			return rec, nil
 		}
 		if c.dec.header() && !c.primed {
-			c.take(skip, lines)
+			c.move(skip, lines)
 			c.primed, skip, lines = true, 0, 0
 		}
 	}
 	return nil, nil
 }
 
-// take moves the position.
-func (c *cursor) take(size, lines int) {
+// move moves the position.
+func (c *cursor) move(size, lines int) {
 	c.start += size
 	c.off += int64(size)
 	c.line += int64(lines)
@@ -291,27 +291,35 @@ func (c *cursor) fill() error {
 	return nil
 }
 
-// read appends up to limit records to recs, reading from the file only while it
-// has none. At the end of the file it returns recs as they are, and eof is set.
-func (c *cursor) read(recs [][]byte, limit int) ([][]byte, error) {
+// take appends up to limit records to recs, of those that are in the buffer. It
+// fails only if it has none.
+func (c *cursor) take(recs [][]byte, limit int) ([][]byte, error) {
 	for len(recs) < limit {
 		rec, err := c.next()
 		if err != nil && len(recs) == 0 {
 			return recs, err
 		}
-		if rec != nil {
-			c.any = true
-			recs = append(recs, rec)
-			continue
-		}
-		if len(recs) > 0 || c.eof {
+		if rec == nil {
 			return recs, nil
+		}
+		c.any = true
+		recs = append(recs, rec)
+	}
+	return recs, nil
+}
+
+// read is as take, but reads from the file while it has none. At the end of the
+// file it returns recs as they are.
+func (c *cursor) read(recs [][]byte, limit int) ([][]byte, error) {
+	for {
+		recs, err := c.take(recs, limit)
+		if len(recs) > 0 || err != nil || c.eof {
+			return recs, err
 		}
 		if err := c.fill(); err != nil {
 			return recs, err
 		}
 	}
-	return recs, nil
 }
 
 func (c *cursor) close() {

@@ -86,7 +86,8 @@ func (f *Files) resume() error {
 		return f.openAt(mark{path: f.list[0]})
 	}
 	m := f.at.marks[0].mark
-	if f.index == len(f.list) || f.list[f.index] != m.path || hashNames(f.list[:f.index]) != f.at.names {
+	same := f.index < len(f.list) && f.list[f.index] == m.path && (f.index == 0 || hashNames(f.list[:f.index]) == f.at.names)
+	if !same {
 		return fmt.Errorf("%s: %w: %d files came before %s and were read, now they are others", f.path, ErrReplaced, f.at.done, m.path)
 	}
 	return f.openAt(m)

@@ -15,6 +15,7 @@ import (
 type follower struct {
 	files *Files
 	tails []*tail
+	last  []fileMark // as in filesPosition; for a single path only
 	recs  [][]byte
 	turn  int       // index of the tail to look at first
 	next  time.Time // of the next look at the directory
@@ -37,12 +38,19 @@ func (f *Files) openFollow(p filesPosition, resumed bool) error {
 	if resumed && !p.follow && (p.done > 0 || len(p.marks) != 1) {
 		return fmt.Errorf("%s: the position was taken while files were read one after the other; finish without follow", f.path)
 	}
-	fo := &follower{files: f}
+	fo := &follower{files: f, last: p.last}
 	f.follow = fo
 	for _, m := range p.marks {
 		if err := fo.find(m); err != nil {
 			return err
 		}
+	}
+	if !resumed || !p.follow {
+		if err := fo.begin(); err != nil {
+			return err
+		}
+	} else if err := fo.catchUp(); err != nil {
+		return err
 	}
 	return fo.look()
 }
@@ -109,12 +117,13 @@ func (fo *follower) poll(limit int) ([][]byte, error) {
 			return recs, nil
 		}
 	}
-	fo.tails = slices.DeleteFunc(fo.tails, func(t *tail) bool {
+	for _, t := range fo.tails {
 		if t.done {
+			fo.finished(t)
 			t.cur.close()
 		}
-		return t.done
-	})
+	}
+	fo.tails = slices.DeleteFunc(fo.tails, func(t *tail) bool { return t.done })
 	return nil, nil
 }
 
@@ -129,24 +138,27 @@ func (fo *follower) waits(n int) bool {
 }
 
 // pollOne reads what a file has. A file that was moved away and is quiet comes to
-// its end.
+// its end. Before anything is read, what was read before must still be there.
 func (fo *follower) pollOne(t *tail, limit int) ([][]byte, error) {
-	recs := fo.recs[:0]
-	if t.done {
-		return recs, nil
-	}
-	if t.cur.eof {
+	for !t.done {
+		recs, err := t.cur.take(fo.recs[:0], limit)
+		if len(recs) > 0 || err != nil {
+			return recs, err
+		}
 		more, err := fo.grown(t)
 		if err != nil || !more {
 			return recs, err
 		}
-		t.cur.eof = false
+		if err := t.cur.fill(); err != nil {
+			return recs, err
+		}
+		if t.cur.eof && t.cur.final {
+			recs, err = t.cur.take(recs, limit)
+			t.done = len(recs) == 0
+			return recs, err
+		}
 	}
-	recs, err := t.cur.read(recs, limit)
-	if len(recs) == 0 && t.cur.eof && t.cur.final {
-		t.done = true
-	}
-	return recs, err
+	return fo.recs[:0], nil
 }
 
 // grown reports whether there is something to be read at what was the end of a
@@ -162,7 +174,7 @@ func (fo *follower) grown(t *tail) (bool, error) {
 	}
 	switch read := t.cur.off + int64(t.cur.end-t.cur.start); {
 	case t.cur.compressed():
-		return t.moved, nil
+		return t.moved || !t.cur.eof, nil
 	case info.Size() < read || !t.cur.same(read):
 		return false, fo.cut(t)
 	case info.Size() > read:
@@ -189,12 +201,14 @@ func (c *cursor) same(read int64) bool {
 func (fo *follower) cut(t *tail) error {
 	m := fileMark{mark: t.cur.mark()}
 	m.path = t.origin
-	old := slices.Index(fo.tails, t)
 	log := fo.files.opts.Logger
 	found := false
 	if t.cur.any {
 		var err error
 		if found, err = fo.findCopy(m, t); err != nil {
+			return err
+		}
+		if err := fo.catchUp(); err != nil {
 			return err
 		}
 	}
@@ -204,7 +218,7 @@ func (fo *follower) cut(t *tail) error {
 	}
 	path := t.cur.path
 	t.cur.close()
-	fo.tails = slices.Delete(fo.tails, old, old+1)
+	fo.tails = slices.DeleteFunc(fo.tails, func(o *tail) bool { return o == t })
 	err := fo.add(path, fileMark{mark: mark{path: t.origin}}, t.moved)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -214,19 +228,20 @@ func (fo *follower) cut(t *tail) error {
 
 // position is the marks of all files.
 func (fo *follower) position() filesPosition {
-	p := filesPosition{spec: fo.files.String(), follow: true}
+	p := filesPosition{spec: fo.files.String(), follow: true, last: fo.last}
 	for _, t := range fo.tails {
-		if t.done {
-			continue
-		}
-		m := fileMark{mark: mark{path: t.origin}, dev: t.dev, ino: t.ino}
-		if t.cur.any {
-			m.mark = t.cur.mark()
-			m.path = t.origin
-		}
-		p.marks = append(p.marks, m)
+		p.marks = append(p.marks, t.mark())
 	}
 	return p
+}
+
+func (t *tail) mark() fileMark {
+	m := fileMark{mark: mark{path: t.origin}, dev: t.dev, ino: t.ino}
+	if t.cur.any {
+		m.mark = t.cur.mark()
+		m.path = t.origin
+	}
+	return m
 }
 
 func (fo *follower) close() {
@@ -260,12 +275,13 @@ func (fo *follower) look() error {
 			fresh = append(fresh, name)
 		}
 	}
-	for _, t := range slices.Clone(fo.tails) {
-		if here[t] || t.moved {
-			continue
+	for _, t := range fo.tails {
+		if !here[t] && !t.moved {
+			t.moved, t.since = true, time.Now()
 		}
-		t.moved, t.since = true, time.Now()
-		if err := fo.missed(t.origin, t); err != nil {
+	}
+	if len(here) == 0 {
+		if err := fo.catchUp(); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ type filesPosition struct {
 	done   uint64 // files before the first mark, in order
 	names  uint64 // hash of their names
 	marks  []fileMark
+	last   []fileMark // at most one: the newest file that was moved away and is finished
 }
 
 // A fileMark is a mark with what finds a followed file again after a rename.
@@ -26,8 +27,11 @@ type fileMark struct {
 
 // encode writes a position, version 1:
 //
-//	version u8 = 1 | len spec | follow u8 | done | names u64 | marks |
-//	    { len path | off | line | head u64 | tail u64 | dev | ino }...
+//	version u8 = 1 | len spec | follow u8 | done | names u64 | marks | last
+//
+// Both marks and last are a number and so many times
+//
+//	len path | off | line | head u64 | tail u64 | dev | ino
 //
 // Numbers are uvarints but for u64, which are big endian.
 func (p filesPosition) encode() []byte {
@@ -38,8 +42,12 @@ func (p filesPosition) encode() []byte {
 	}
 	b = binary.AppendUvarint(b, p.done)
 	b = binary.BigEndian.AppendUint64(b, p.names)
-	b = binary.AppendUvarint(b, uint64(len(p.marks)))
-	for _, m := range p.marks {
+	return appendMarks(appendMarks(b, p.marks), p.last)
+}
+
+func appendMarks(b []byte, marks []fileMark) []byte {
+	b = binary.AppendUvarint(b, uint64(len(marks)))
+	for _, m := range marks {
 		b = appendText(b, m.path)
 		b = binary.AppendUvarint(b, uint64(m.off))
 		b = binary.AppendUvarint(b, uint64(m.line))
@@ -58,11 +66,8 @@ func decodePosition(b []byte, spec string) (filesPosition, error) {
 	}
 	r := textReader{b: b[1:]}
 	p := filesPosition{spec: r.text(), follow: r.uvarint(1) == 1, done: r.uvarint(maxInt), names: r.u64()}
-	for n := r.uvarint(uint64(len(r.b))); n > 0 && !r.bad; n-- {
-		m := mark{path: r.text(), off: int64(r.uvarint(maxInt)), line: int64(r.uvarint(maxInt)), head: r.u64(), tail: r.u64()}
-		p.marks = append(p.marks, fileMark{mark: m, dev: r.uvarint(maxUint), ino: r.uvarint(maxUint)})
-	}
-	if r.bad || len(r.b) > 0 {
+	p.marks, p.last = r.marks(), r.marks()
+	if r.bad || len(r.b) > 0 || len(p.last) > 1 {
 		return filesPosition{}, fmt.Errorf("%w: damaged position", committer.ErrForeignPosition)
 	}
 	if p.spec != spec {
@@ -106,6 +111,15 @@ func (r *textReader) u64() uint64 {
 	v := binary.BigEndian.Uint64(r.b)
 	r.b = r.b[8:]
 	return v
+}
+
+func (r *textReader) marks() []fileMark {
+	var marks []fileMark
+	for n := r.uvarint(uint64(len(r.b))); n > 0 && !r.bad; n-- {
+		m := mark{path: r.text(), off: int64(r.uvarint(maxInt)), line: int64(r.uvarint(maxInt)), head: r.u64(), tail: r.u64()}
+		marks = append(marks, fileMark{mark: m, dev: r.uvarint(maxUint), ino: r.uvarint(maxUint)})
+	}
+	return marks
 }
 
 func (r *textReader) text() string {

@@ -65,7 +65,7 @@ func (fo *follower) findMoved(m fileMark) (bool, error) {
 		} else if err != nil {
 			return false, err
 		}
-		return true, fo.missed(m.path, fo.tails[len(fo.tails)-1])
+		return true, nil
 	}
 	return false, nil
 }
@@ -89,39 +89,117 @@ func (fo *follower) findCopy(m fileMark, before *tail) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		added := fo.tails[len(fo.tails)-1]
-		if before != nil {
-			fo.tails = slices.Insert(fo.tails[:len(fo.tails)-1], slices.Index(fo.tails, before), added)
+		if before == nil {
+			return true, nil
 		}
-		return true, fo.missed(m.path, added)
+		added := fo.tails[len(fo.tails)-1]
+		fo.tails = slices.Insert(fo.tails[:len(fo.tails)-1], slices.Index(fo.tails, before), added)
+		return true, nil
 	}
 	return false, nil
 }
 
-// missed follows the files that had the path after t and have been moved away
-// since, before anybody looked. They come behind t.
-func (fo *follower) missed(origin string, t *tail) error {
-	gens, err := generations(origin)
+// single reports whether the source is of one path, so that it is clear what the
+// name of a moved file looks like.
+func (fo *follower) single() bool {
+	info, err := os.Stat(fo.files.path)
+	if err == nil {
+		return !info.IsDir()
+	}
+	return !strings.ContainsAny(fo.files.path, `*?[`)
+}
+
+// begin notes what was moved away before the first start. It is not read.
+func (fo *follower) begin() error {
+	path := fo.files.path
+	if !fo.single() {
+		return nil
+	}
+	gens, err := generations(path)
+	if err != nil || len(gens) == 0 {
+		return err
+	}
+	fo.last, err = endOf(fo.files.kind, gens[len(gens)-1], path)
+	return err
+}
+
+// catchUp follows the files that had the path and were moved away while nobody
+// looked. Files are finished in the order in which they were moved, so they are
+// those behind the newest that is known.
+func (fo *follower) catchUp() error {
+	path := fo.files.path
+	if !fo.single() {
+		return nil
+	}
+	gens, err := generations(path)
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(gens, func(g generation) bool {
-		dev, ino := fileID(g.info)
-		return ino != 0 && dev == t.dev && ino == t.ino
-	})
-	if at < 0 {
-		return nil
+	p, first := fo.position(), len(gens)
+	for first > 0 && !fo.knows(gens[first-1], p) {
+		first--
 	}
-	for _, g := range gens[at+1:] {
-		if fo.tracked(g.info, g.path) != nil {
-			continue
-		}
-		err := fo.add(g.path, fileMark{mark: mark{path: origin}}, true)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	at := slices.IndexFunc(fo.tails, func(t *tail) bool { return !t.moved })
+	for _, g := range gens[first:] {
+		if err := fo.add(g.path, fileMark{mark: mark{path: path}}, true); err != nil {
 			return err
+		}
+		if n := len(fo.tails) - 1; at >= 0 {
+			fo.tails = slices.Insert(fo.tails[:n], at, fo.tails[n])
+			at++
 		}
 	}
 	return nil
+}
+
+// knows reports whether a moved file is one of the position, itself or a copy.
+func (fo *follower) knows(g generation, p filesPosition) bool {
+	if fo.tracked(g.info, g.path) != nil {
+		return true
+	}
+	for _, m := range slices.Concat(p.last, p.marks) {
+		if m.off == 0 && sameFile(g.info, m) {
+			return true
+		}
+		if m.off == 0 {
+			continue
+		}
+		m.path = g.path
+		if c, err := openCursor(fo.files.kind, m.mark, fo.files.opts.MaxRecord, true); err == nil {
+			c.close()
+			return true
+		}
+	}
+	return false
+}
+
+// finished remembers the newest file that was moved away and read to its end.
+func (fo *follower) finished(t *tail) { fo.last = []fileMark{t.mark()} }
+
+// endOf is the mark at the end of a file that was moved away.
+func endOf(kind string, g generation, origin string) ([]fileMark, error) {
+	c, err := openCursor(kind, mark{path: g.path}, maxInt, true)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	if !c.compressed() && g.info.Size() > 0 {
+		err = c.seek(g.info.Size(), g.info.Size())
+	}
+	for err == nil && !c.eof {
+		c.off += int64(c.end - c.start)
+		c.start = c.end
+		err = c.fill()
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.off += int64(c.end - c.start)
+	c.start = c.end
+	m := fileMark{mark: c.mark()}
+	m.path = origin
+	m.dev, m.ino = fileID(g.info)
+	return []fileMark{m}, nil
 }
 
 // A generation is a file that was moved away from a path by rotation.
