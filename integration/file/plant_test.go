@@ -11,14 +11,13 @@ import (
 var controls = []struct {
 	bug   plant.Bug
 	found scenario
-	flags []string
 }{
-	{plant.DropBeforeCommit, killedWhileFull, nil},
-	{plant.SkipFailure, stuck, nil},
-	{plant.RetryDrops, stuck, []string{"--max-attempts", "3"}},
-	{plant.NoFence, frozen, nil},
-	{plant.PartReset, manyRuns, nil},
-	{plant.ReplayUpsert, inTheWay, nil},
+	{plant.DropBeforeCommit, killedWhileFull},
+	{plant.SkipFailure, stuck},
+	{plant.RetryDrops, stuckLimit},
+	{plant.NoFence, frozen},
+	{plant.PartReset, manyRuns},
+	{plant.ReplayUpsert, inTheWay},
 }
 
 // TestControls shows that the scenarios can fail; TestScenarios that it is the bug
@@ -27,7 +26,7 @@ func TestControls(t *testing.T) {
 	for _, c := range controls {
 		t.Run(string(c.bug), func(t *testing.T) {
 			t.Setenv("WALSINK_PLANT", string(c.bug))
-			err := c.found(t, plantBuild, c.flags...)
+			err := c.found(t, plantBuild)
 			if err == nil {
 				t.Fatal("the planted bug was not found")
 			}

@@ -13,10 +13,11 @@ import (
 // A scenario is a run of events that no correct program minds. It returns what is
 // wrong afterwards. The same scenarios are run on the program, which must stand
 // them, and on builds with a planted bug, which must not.
-type scenario func(t *testing.T, which func() (string, error), flags ...string) error
+type scenario func(t *testing.T, which func() (string, error)) error
 
 // scenarios are those that have a test of their own name.
 var scenarios = map[string]scenario{
+	"C033 C039 limit of attempts": stuckLimit,
 	"C110 E14 stuck store":        stuck,
 	"E07 E08 Q16 frozen owner":    frozen,
 	"C050 many runs":              manyRuns,
@@ -45,9 +46,9 @@ func (r *rig) check(want []string) error {
 }
 
 // manyRuns lets the input grow between runs.
-func manyRuns(t *testing.T, which func() (string, error), flags ...string) error {
+func manyRuns(t *testing.T, which func() (string, error)) error {
 	r := newRig(t, which)
-	r.flags = append(append(r.flags, killFlags...), flags...)
+	r.flags = append(r.flags, killFlags...)
 	in := newInput(t, r.input, 1000)
 	for range 3 {
 		if err := r.check(in.lines); err != nil {
@@ -60,9 +61,8 @@ func manyRuns(t *testing.T, which func() (string, error), flags ...string) error
 
 // stuck lets the store be full for a while. The log is the
 // buffer. C110, E14.
-func stuck(t *testing.T, which func() (string, error), flags ...string) error {
+func stuck(t *testing.T, which func() (string, error)) error {
 	r, in, store := stuckRig(t, which)
-	r.flags = append(r.flags, flags...)
 	p := r.start(r.runArgs()...)
 	p.untilOrEnd(func() bool {
 		said := p.stderr.String()
@@ -73,10 +73,22 @@ func stuck(t *testing.T, which func() (string, error), flags ...string) error {
 	return r.check(in.lines)
 }
 
-// killedWhileFull kills a process whose store is full. Q09.
-func killedWhileFull(t *testing.T, which func() (string, error), flags ...string) error {
+// stuckLimit lets the store be full for more attempts than are allowed: the run
+// ends with an error, and nothing is given up. C033, C039, E14.
+func stuckLimit(t *testing.T, which func() (string, error)) error {
 	r, in, store := stuckRig(t, which)
-	r.flags = append(append(r.flags, "--generation-size", "1MiB", "--retain", "0s"), flags...)
+	r.flags = append(r.flags, "--max-attempts", "3")
+	p := r.start(r.runArgs()...)
+	p.untilOrEnd(func() bool { return strings.Contains(p.stderr.String(), "msg=progress") })
+	store.free()
+	p.killAfter(patience / 4)
+	return r.check(in.lines)
+}
+
+// killedWhileFull kills a process whose store is full. Q09.
+func killedWhileFull(t *testing.T, which func() (string, error)) error {
+	r, in, store := stuckRig(t, which)
+	r.flags = append(r.flags, "--generation-size", "1MiB", "--retain", "0s")
 	in.grow(t, 40_000)
 	p := r.start(r.runArgs()...)
 	p.untilOrEnd(func() bool { return strings.Contains(p.stderr.String(), "records=50000") })
@@ -86,9 +98,8 @@ func killedWhileFull(t *testing.T, which func() (string, error), flags ...string
 }
 
 // inTheWay puts a file where the next part is to go. F06, F20.
-func inTheWay(t *testing.T, which func() (string, error), flags ...string) error {
+func inTheWay(t *testing.T, which func() (string, error)) error {
 	r := newRig(t, which)
-	r.flags = flags
 	in := newInput(t, r.input, 100)
 	if err := r.check(in.lines); err != nil {
 		return err
@@ -109,18 +120,18 @@ func inTheWay(t *testing.T, which func() (string, error), flags ...string) error
 
 // frozen freezes a process, lets a second one work on a copy of its state
 // directory, and thaws the first, whose writes must be refused. E07, E08, Q16.
-func frozen(t *testing.T, which func() (string, error), flags ...string) error {
+func frozen(t *testing.T, which func() (string, error)) error {
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
-		if err := frozenAfter(t, which, after, flags); err != nil {
+		if err := frozenAfter(t, which, after); err != nil {
 			return fmt.Errorf("frozen %v after the first part: %w", after, err)
 		}
 	}
 	return nil
 }
 
-func frozenAfter(t *testing.T, which func() (string, error), after time.Duration, flags []string) error {
+func frozenAfter(t *testing.T, which func() (string, error), after time.Duration) error {
 	r := newRig(t, which)
-	r.flags = append(append(r.flags, killFlags...), flags...)
+	r.flags = append(r.flags, killFlags...)
 	in := newInput(t, r.input, 100_000)
 	first := r.start(r.runArgs()...)
 	first.until("a part", func() bool { return r.parts() > 0 })
