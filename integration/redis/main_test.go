@@ -2,6 +2,8 @@ package redis_test
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"testing"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -17,5 +19,13 @@ func (quiet) Printf(context.Context, string, ...any) {}
 
 func TestMain(m *testing.M) {
 	goredis.SetLogger(quiet{})
+	if args := os.Getenv(jobVar); args != "" {
+		if err := runJob(args); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	defer removeBinaries()
 	servers.Main(m)
 }

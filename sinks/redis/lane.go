@@ -10,6 +10,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/walsink/walsink/internal/crash"
+	"github.com/walsink/walsink/internal/plant"
 	"github.com/walsink/walsink/sinks"
 )
 
@@ -185,6 +186,9 @@ func (f *flush) failed(ctx context.Context, err error) error {
 // exchange sends chunks in one go and returns how many of them are in. The first
 // one that is not gives the error: those behind it were refused by the tip.
 func (f *flush) exchange(ctx context.Context, c *client, chunks []*chunk) (int, error) {
+	if plant.Active(plant.RedisLedgerLate) {
+		f.dataFirst(ctx, c, chunks)
+	}
 	before := c.sent.Load()
 	pipe := c.Pipeline()
 	for _, ch := range chunks {
@@ -219,6 +223,14 @@ func (f *flush) exchange(ctx context.Context, c *client, chunks []*chunk) (int, 
 		}
 	}
 	return len(chunks), nil
+}
+
+// dataFirst is a planted bug.
+func (f *flush) dataFirst(ctx context.Context, c *client, chunks []*chunk) {
+	for _, ch := range chunks {
+		c.Do(ctx, append([]any{"eval", dataOnly().source}, ch.args[2:]...)...)
+	}
+	crash.Point(crash.FlushSent)
 }
 
 // answer takes the answer for one chunk.

@@ -37,13 +37,28 @@ func newScript(source string) *script {
 // scripts are those of one sink.
 type scripts struct{ flush, own, home, slot *script }
 
+// Lines of the flush script that planted bugs change.
+const (
+	moved  = "return {nonce, 'moved'}"
+	fenced = "return {nonce, 'fenced', m[1]}"
+	apply  = "call(unpack(ARGV, i, i + argc - 1))"
+	store  = "redis.call('HSET', KEYS[1], unpack(set))"
+)
+
 func newScripts() scripts {
 	flush := flushSource
 	if plant.Active(plant.NoFence) {
-		flush = strings.ReplaceAll(flush, "return {nonce, 'moved'}", "chain = nil")
-		flush = strings.ReplaceAll(flush, "return {nonce, 'fenced', m[1]}", "chain = nil")
+		flush = strings.NewReplacer(moved, "nonce = nonce", fenced, "nonce = nonce").Replace(flush)
+	}
+	if plant.Active(plant.RedisLedgerLate) {
+		flush = strings.ReplaceAll(flush, apply, "1")
 	}
 	return scripts{flush: newScript(flush), own: newScript(ownSource), home: newScript(homeSource), slot: newScript(slotSource)}
+}
+
+// dataOnly is the other half of the planted bug of a ledger that is written late.
+func dataOnly() *script {
+	return newScript(strings.NewReplacer(moved, "nonce = nonce", store, "chain = ''").Replace(flushSource))
 }
 
 // run runs s by itself and the commands after it on the same connection, and loads
