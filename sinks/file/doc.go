@@ -70,6 +70,7 @@
 //	fsync of a part fails                   that file is abandoned; a retry writes a new one
 //	rename or fsync of a manifest fails     Ambiguous; Mark commits the state it finds once more
 //	                                        under the next number, and never trusts a second fsync
+//	fsync of another directory fails        Permanent; the handle does nothing any more
 //	a file of another has a part's name     Permanent, names it; nothing is replaced
 //	damaged manifest                        Permanent, names it; no older one is used instead
 //	parts without a ledger                  Permanent; the ledger was removed

@@ -155,7 +155,7 @@ func TestEncoderTakesTheBucketFromTheField(t *testing.T) {
 	e := mustEncoder(t, Options{BucketField: "day"})
 	for line, want := range map[string]string{
 		`{"day":"2024-05-01"}`:                             "2024-05-01",
-		` { "x":{"day":"no"}, "day" : "b" , "z":[1,"}"]}`:  "b",
+		`{ "x":{"day":"no"}, "day" : "b" , "z":[1,"}"]} `:  "b",
 		`{"day":"a","day":"b"}`:                            "b",
 		`{"d\u0061y":"\u0061b"}`:                           "ab",
 		`{"day":17}`:                                       "17",
@@ -206,7 +206,7 @@ func TestJSONIsOneLine(t *testing.T) {
 	if out, err := Line([]byte(">"), []byte("a\nb")); err == nil || string(out) != ">" {
 		t.Errorf("%q, %v", out, err)
 	}
-	bucket := InBucket(func(int) string { return "b" }, func(dst []byte, v int) ([]byte, error) { return dst, os.ErrInvalid })
+	bucket := InBucket(func(int) string { return "b" }, func(dst []byte, _ int) ([]byte, error) { return dst, os.ErrInvalid })
 	if out, err := bucket([]byte(">"), 1); err == nil || string(out) != ">" {
 		t.Errorf("%q, %v", out, err)
 	}
@@ -223,7 +223,7 @@ func FuzzEncoder(f *testing.F) {
 		if ok := json.Valid(text) && !bytes.Contains(text, []byte("\n")); ok != (err == nil) {
 			t.Fatalf("%q: %v", line, err)
 		}
-		if err == nil && !bytes.Equal(out, append(text[:len(text):len(text)], '\n')) {
+		if err == nil && !bytes.Equal(out, append(slices.Clip(text), '\n')) {
 			t.Fatalf("%q became %q", line, out)
 		}
 		out, err = buckets.Append(nil, line)
@@ -241,7 +241,7 @@ func FuzzEncoder(f *testing.F) {
 			}
 		}
 		name, rec, err := splitBucket(out)
-		if err != nil || string(name) != want || checkBucket(want) != nil || !bytes.Equal(rec, append(text[:len(text):len(text)], '\n')) {
+		if err != nil || string(name) != want || checkBucket(want) != nil || !bytes.Equal(rec, append(slices.Clip(text), '\n')) {
 			t.Fatalf("%q: bucket %q, want %q; record %q, %v", line, name, want, rec, err)
 		}
 	})

@@ -51,7 +51,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	parts, _ := filepath.Glob(filepath.Join(dir, "*", "*"))
+	parts, _ := filepath.Glob(filepath.Join(dir, "2024-*", "*"))
 	for _, part := range parts {
 		name, _ := filepath.Rel(dir, part)
 		text, err := os.ReadFile(part)

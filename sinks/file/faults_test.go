@@ -181,7 +181,7 @@ func wantNoStaging(t *testing.T, dir string) {
 // durability.
 func scratch(t testing.TB) string {
 	t.Helper()
-	if dir, err := os.MkdirTemp("/dev/shm", "walsink-file-"); err == nil {
+	if dir, err := os.MkdirTemp("/dev/shm", "walsink-file-"); err == nil { //nolint:usetesting // it is the memory that matters
 		t.Cleanup(func() { os.RemoveAll(dir) })
 		return dir
 	}
@@ -315,4 +315,71 @@ func take(t *testing.T, dir, away string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// The fsync of a directory fails. Whatever the second one would say, nothing is
+// confirmed on its word: the log gets the state once more under a new number, and for
+// the other directories the handle stops.
+func TestFailedDirectorySync(t *testing.T) {
+	for _, dirName := range []string{".", "b", "log", "stage"} {
+		t.Run(dirName, func(t *testing.T) {
+			dir := t.TempDir()
+			o := acquire(t, dir, Options{Buckets: true})
+			failed := false
+			o.sink.fs.wrap = func(op, name string, do func() error) error {
+				if op == "syncdir" && filepath.Base(name) == dirName && !failed {
+					failed = true
+					return syscall.EIO
+				}
+				return do()
+			}
+			before := len(manifests(t, dir))
+			err := o.try(batch{1, []string{inBucket("b", "x")}})
+			m, merr := o.lane.Mark(t.Context())
+			switch dirName {
+			case ".", "b":
+				wantKind(t, err, sinks.Permanent)
+				wantKind(t, merr, sinks.Permanent)
+				wantKind(t, o.try(batch{1, []string{inBucket("b", "x")}}), sinks.Permanent)
+			case "log":
+				wantKind(t, err, sinks.Ambiguous)
+				if merr != nil || m.Seq != 1 || len(manifests(t, dir)) != before+2 {
+					t.Errorf("mark %+v, %v, %d manifests", m, merr, len(manifests(t, dir)))
+				}
+			case "stage":
+				wantKind(t, err, sinks.Transient)
+				if merr != nil || m.Seq != 0 {
+					t.Errorf("mark %+v, %v", m, merr)
+				}
+			}
+			o = acquire(t, dir, Options{Buckets: true})
+			if o.mark.Seq == 0 {
+				o.flush(batch{1, []string{inBucket("b", "x")}})
+			}
+			if got := bucketsIn(t, dir); got["b"] != "x\n" || len(got) != 1 {
+				t.Errorf("%v", got)
+			}
+		})
+	}
+}
+
+// A part whose fsync failed is written again under a new name.
+func TestFailedFileSyncIsNotRepeated(t *testing.T) {
+	dir := t.TempDir()
+	o := acquire(t, dir, Options{})
+	var synced []string
+	o.sink.fs.wrap = func(op, name string, do func() error) error {
+		if op == "sync" && strings.HasSuffix(name, ".part") {
+			if synced = append(synced, name); len(synced) == 1 {
+				return syscall.EIO
+			}
+		}
+		return do()
+	}
+	wantKind(t, o.try(lines(1, "a")), sinks.Transient)
+	o.flush(lines(1, "a"))
+	if len(synced) != 2 || synced[0] == synced[1] {
+		t.Errorf("synced %v", synced)
+	}
+	wantConcat(t, dir, "a\n")
 }

@@ -85,7 +85,7 @@ func valueEnd(doc []byte, i int) int {
 			i++
 		default:
 			i++
-			if depth > 0 || (i < len(doc) && !bytes.ContainsRune([]byte(",}] \t\r\n"), rune(doc[i]))) {
+			if depth > 0 || i < len(doc) && !endsScalar(doc[i]) {
 				continue
 			}
 		}
@@ -94,4 +94,13 @@ func valueEnd(doc []byte, i int) int {
 		}
 	}
 	return i
+}
+
+// endsScalar reports whether c comes after a number, true, false or null.
+func endsScalar(c byte) bool {
+	switch c {
+	case ',', '}', ']', ' ', '\t', '\r', '\n':
+		return true
+	}
+	return false
 }

@@ -194,12 +194,10 @@ func (l *lane) Mark(ctx context.Context) (sinks.Mark, error) {
 	if err == nil {
 		err = l.publish()
 	}
-	if err == nil {
-		err = l.sweep()
-	}
 	if err != nil {
 		return sinks.Mark{}, fail("mark", l.id, 0, l.blame(err))
 	}
+	l.sweep()
 	return l.cur.Mark, nil
 }
 
@@ -232,7 +230,11 @@ func (l *lane) settle() error {
 	if err := l.log.fold(m, &again, l.opts.KeepAudit); err != nil {
 		return err
 	}
-	return l.commit(&again)
+	if err := l.log.commit(m, &again, l.stagedName("manifest")); err != nil {
+		return err
+	}
+	l.cur, l.unsure = &again, false
+	return nil
 }
 
 // prune removes old manifests when the newest one has taken over their rows. A
@@ -263,25 +265,22 @@ func (l *lane) staged(name string) string { return path.Join(l.log.lane, "stage"
 // ticket is the name of the file that says that the publishing of a step has begun.
 func (l *lane) ticket(step uint64) string { return l.staged(fmt.Sprintf("%020d.publishing", step)) }
 
-// sweep removes from stage what no owner needs any more.
-func (l *lane) sweep() error {
+// sweep removes from stage what no owner needs any more. What it cannot remove costs
+// only space, until the next one.
+func (l *lane) sweep() {
 	names, err := l.fs.list(l.staged(""))
 	if err != nil {
-		return err
+		return
 	}
 	needed := map[string]bool{}
 	for _, p := range l.cur.Parts {
 		needed[p.Staged] = true
 	}
 	for _, name := range names {
-		if needed[name] || !l.leftover(name) {
-			continue
-		}
-		if err := l.fs.remove(l.staged(name)); err != nil && !isGone(err) {
-			return err
+		if !needed[name] && l.leftover(name) {
+			_ = l.fs.remove(l.staged(name))
 		}
 	}
-	return nil
 }
 
 // leftover reports whether the name is staging of this owner or a former one, or

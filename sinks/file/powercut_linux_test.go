@@ -208,3 +208,24 @@ func TestF08TargetIsMountPoint(t *testing.T) {
 	}
 	wantConcat(t, d.dir, src.upTo(2))
 }
+
+// A file system that turns read-only stops the lane with advice.
+func TestReadOnlyFileSystem(t *testing.T) {
+	d := newDisk(t, "ext4", 8<<20)
+	defer d.unmount()
+	dir := filepath.Join(d.dir, "out")
+	o := acquire(t, dir, Options{})
+	defer o.sink.Close()
+	o.flush(lines(1, "a"))
+	if out, err := exec.Command("mount", "-o", "remount,ro", d.dir).CombinedOutput(); err != nil {
+		t.Skipf("remount: %v %s", err, out)
+	}
+	err := o.try(lines(2, "b"))
+	wantKind(t, err, sinks.Permanent)
+	if !strings.Contains(err.Error(), "read-only") {
+		t.Error(err)
+	}
+	if m, err := o.lane.Mark(t.Context()); err != nil || m.Seq != 1 {
+		t.Errorf("mark %+v, %v", m, err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -259,4 +260,37 @@ func TestF12FewDescriptors(t *testing.T) {
 		t.Errorf("%d parts, want 1000", len(parts))
 	}
 	wantBuckets(t, dir, j.source())
+}
+
+// F03 by a real user: a ledger that must not be read is not an empty one.
+func TestF03NoPermission(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to become another user")
+	}
+	base, err := os.MkdirTemp("", "walsink-file-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(base) })
+	dir := filepath.Join(base, "out")
+	acquire(t, dir, Options{}).flush(lines(1, "a"))
+	exe, err := os.ReadFile(os.Args[0])
+	if err == nil {
+		err = os.WriteFile(filepath.Join(base, "child"), exe, 0o755)
+	}
+	if err = errors.Join(err, os.Chmod(base, 0o755), os.Chmod(dir, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(job{Dir: dir, Batches: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(base, "child"))
+	cmd.Env = []string{"FILE_TEST_CHILD=" + string(text)}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.Output()
+	if err == nil || !strings.HasPrefix(string(out), "permanent: ") || !strings.Contains(string(out), "permission") {
+		t.Errorf("%v: %s", err, out)
+	}
+	wantConcat(t, dir, "a\n")
 }

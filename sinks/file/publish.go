@@ -91,7 +91,7 @@ func (l *lane) bucketDir(p part) error {
 		return nil
 	}
 	if err := l.fs.syncDir("."); err != nil {
-		return err
+		return l.latch(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,10 +119,7 @@ func (l *lane) publish() error {
 		}
 		crash.Point(crash.FileRenamed)
 		if err := l.syncParts(); err != nil {
-			if errors.Is(err, errSync) {
-				l.broken = err
-			}
-			return err
+			return l.latch(err)
 		}
 	}
 	old := l.published
@@ -131,6 +128,16 @@ func (l *lane) publish() error {
 		_ = l.fs.remove(l.ticket(old)) // the next sweep removes it otherwise
 	}
 	return nil
+}
+
+// latch returns err, and stops the handle for good if the fsync of a directory
+// failed that nothing is going to be written to again: to repeat it would prove
+// nothing.
+func (l *lane) latch(err error) error {
+	if errors.Is(err, errSync) {
+		l.broken = err
+	}
+	return err
 }
 
 // begin writes the ticket. Before there is one, every part is either staged or

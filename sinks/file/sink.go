@@ -98,10 +98,11 @@ func (s *Sink) acquire(ctx context.Context, id sinks.LaneID) (*lane, error) {
 		if err == nil {
 			err = l.publish()
 		}
-		if err == nil {
-			err = l.sweep()
+		if err != nil {
+			return nil, l.blame(err)
 		}
-		return l, l.blame(err)
+		l.sweep()
+		return l, nil
 	}
 	return nil, fmt.Errorf("%w: %d others were faster", errTaken, maxTries)
 }

@@ -129,7 +129,7 @@ func (sp *spools) unspill(s *spool, yield func([]byte, error) bool) bool {
 	var rec []byte
 	for {
 		n, err := binary.ReadUvarint(r)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return true
 		}
 		if err == nil && n > record.MaxRecord {
