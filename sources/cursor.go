@@ -203,6 +203,16 @@ func (c *cursor) seek(off, size int64) error {
 	return nil
 }
 
+// rewind goes back to the beginning of a plain file that was rewritten.
+func (c *cursor) rewind(kind string) error {
+	if _, err := c.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	c.dec, c.primed, c.any, c.eof = formats[kind](), false, false, false
+	c.start, c.end, c.off, c.line, c.head = 0, 0, 0, 0, nil
+	return nil
+}
+
 // mark is the present position.
 func (c *cursor) mark() mark {
 	head := c.head[:min(int64(len(c.head)), c.off)]

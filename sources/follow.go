@@ -49,7 +49,7 @@ func (f *Files) openFollow(p filesPosition, resumed bool) error {
 		if err := fo.begin(); err != nil {
 			return err
 		}
-	} else if err := fo.catchUp(); err != nil {
+	} else if err := fo.catchUp(nil); err != nil {
 		return err
 	}
 	return fo.look()
@@ -208,7 +208,7 @@ func (fo *follower) cut(t *tail) error {
 		if found, err = fo.findCopy(m, t); err != nil {
 			return err
 		}
-		if err := fo.catchUp(); err != nil {
+		if err := fo.catchUp(t); err != nil {
 			return err
 		}
 	}
@@ -216,14 +216,7 @@ func (fo *follower) cut(t *tail) error {
 		log.Warn("file was truncated: lines that were added after the offset and before that are gone unless they had been read",
 			"file", t.origin, "offset", m.off)
 	}
-	path := t.cur.path
-	t.cur.close()
-	fo.tails = slices.DeleteFunc(fo.tails, func(o *tail) bool { return o == t })
-	err := fo.add(path, fileMark{mark: mark{path: t.origin}}, t.moved)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return t.cur.rewind(fo.files.kind)
 }
 
 // position is the marks of all files.
@@ -281,7 +274,7 @@ func (fo *follower) look() error {
 		}
 	}
 	if len(here) == 0 {
-		if err := fo.catchUp(); err != nil {
+		if err := fo.catchUp(nil); err != nil {
 			return err
 		}
 	}

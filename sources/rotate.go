@@ -125,8 +125,9 @@ func (fo *follower) begin() error {
 
 // catchUp follows the files that had the path and were moved away while nobody
 // looked. Files are finished in the order in which they were moved, so they are
-// those behind the newest that is known.
-func (fo *follower) catchUp() error {
+// those behind the newest that is known. With a tail given they are those older
+// than it.
+func (fo *follower) catchUp(than *tail) error {
 	path := fo.files.path
 	if !fo.single() {
 		return nil
@@ -135,11 +136,17 @@ func (fo *follower) catchUp() error {
 	if err != nil {
 		return err
 	}
+	at := slices.IndexFunc(fo.tails, func(t *tail) bool { return !t.moved })
+	if than != nil {
+		at = slices.Index(fo.tails, than)
+		if i := slices.IndexFunc(gens, func(g generation) bool { return fo.tracked(g.info, g.path) == than }); i >= 0 {
+			gens = gens[:i]
+		}
+	}
 	p, first := fo.position(), len(gens)
 	for first > 0 && !fo.knows(gens[first-1], p) {
 		first--
 	}
-	at := slices.IndexFunc(fo.tails, func(t *tail) bool { return !t.moved })
 	for _, g := range gens[first:] {
 		if err := fo.add(g.path, fileMark{mark: mark{path: path}}, true); err != nil {
 			return err
