@@ -180,7 +180,7 @@ func (c *Committer) newLane(id sinks.LaneID, handle sinks.Lane, mark sinks.Mark)
 	head, _, _ := c.log.Head(key)
 	return &lane{
 		c: c, id: id, key: key, info: c.info, opts: c.opts, log: c.opts.Logger,
-		handle: handle, mark: mark, src: newSource(c.log, key), opened: head.Seq,
+		handle: handle, mark: mark, src: newSource(c.log, key), splits: make(map[uint64]split), opened: head.Seq,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), changed: make(chan struct{}),
 		status: LaneStatus{Lane: id.Lane, State: StateIdle, Mark: mark},
 	}

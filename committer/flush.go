@@ -185,6 +185,7 @@ func (l *lane) note(p part, s split) error {
 	if err != nil {
 		return l.wrap("note dead letters", p.batch.Checkpoint, err)
 	}
+	l.splits[p.batch.Seq] = s
 	l.log.Warn("records put aside", "lane", l.id.Lane, "checkpoint", p.batch.Checkpoint, "dead", len(s))
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -29,9 +30,10 @@ type lane struct {
 	handle sinks.Lane
 	mark   sinks.Mark
 	src    *source
-	cuts   []part    // what is left of the batch that is being cut
-	opened uint64    // end of the log when the lane was opened; up to it nothing waits
-	since  time.Time // when the worker first saw what is pending now
+	cuts   []part           // what is left of the batch that is being cut
+	splits map[uint64]split // by Seq, of batches not yet in, as they were noted
+	opened uint64           // end of the log when the lane was opened; up to it nothing waits
+	since  time.Time        // when the worker first saw what is pending now
 
 	wake chan struct{} // holds one token
 	done chan struct{} // closed when the worker has ended
@@ -246,13 +248,16 @@ func (l *lane) format(b record.Batch) error {
 		ErrFormat, b.Format, l.info.Name, l.info.Format)
 }
 
-// split reads which records of a batch are dead.
+// split says which records of a batch are dead.
 func (l *lane) split(b record.Batch) (split, error) {
-	data, err := l.c.log.Note(l.key, b.Seq)
-	if err != nil {
-		return nil, err
+	s, ok := l.splits[b.Seq]
+	var err error
+	if !ok {
+		var data []byte
+		if data, err = l.c.log.Note(l.key, b.Seq); err == nil {
+			s, err = decodeSplit(data, b)
+		}
 	}
-	s, err := decodeSplit(data, b)
 	if p := l.mark.Partial; p != nil && p.Batch.Seq == b.Seq {
 		s = s.adopt(p)
 	}
@@ -263,6 +268,7 @@ func (l *lane) split(b record.Batch) (split, error) {
 func (l *lane) adopt(m sinks.Mark) error {
 	crash.Point(crash.FlushAnswered)
 	l.mark = m
+	maps.DeleteFunc(l.splits, func(seq uint64, _ split) bool { return seq <= m.Seq })
 	if m.Seq > 0 {
 		if err := l.c.log.Commit(l.key, m.Seq); err != nil {
 			return fmt.Errorf("commit lane %s batch %d: %w", l.id, m.Seq, err)
