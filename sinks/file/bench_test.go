@@ -104,3 +104,17 @@ func BenchmarkEncoder(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkBuckets flushes 20,000 records of 100 bytes to 500 parts.
+func BenchmarkBuckets(b *testing.B) {
+	o := acquire(b, b.TempDir(), Options{Buckets: true})
+	src := bucketSource(1, 20_000, 500)
+	for n := uint64(1); b.Loop(); n++ {
+		step := stepAfter(orders, o.mark, batch{n, src[0].recs})
+		if _, err := o.lane.Flush(b.Context(), step); err != nil {
+			b.Fatal(err)
+		}
+		o.mark = step.Next
+	}
+	b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N)/500, "ms/part")
+}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"sync"
 
 	"github.com/walsink/walsink/internal/crash"
 	"github.com/walsink/walsink/internal/plant"
@@ -16,14 +17,18 @@ import (
 // through a method of files, so that tests can make each of them fail.
 type files struct {
 	root *os.Root
-	// wrap, if set, stands between a method and the operation it does.
+	// wrap, if set, stands between a method and the operation it does. It sees one
+	// operation at a time.
 	wrap func(op, name string, do func() error) error
+	mu   sync.Mutex // held while wrap runs
 }
 
 func (f *files) do(op, name string, fn func() error) error {
 	if f.wrap == nil {
 		return fn()
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return f.wrap(op, name, fn)
 }
 

@@ -83,9 +83,9 @@ func (w *partWriter) bytes(p []byte) error {
 	return err
 }
 
-// finish ends the compressed stream, makes the file durable and closes it. The file
-// is closed in any case.
-func (w *partWriter) finish() (part, error) {
+// end ends the compressed stream. The file is left to be synced; after an error it is
+// closed.
+func (w *partWriter) end() (part, error) {
 	var err error
 	if w.comp != nil {
 		err = w.comp.Close()
@@ -96,12 +96,18 @@ func (w *partWriter) finish() (part, error) {
 	if err != nil {
 		return w.part, errors.Join(err, w.file.Close())
 	}
-	if err := w.file.finish(); err != nil {
-		return w.part, err
-	}
-	crash.Point(crash.FileSynced)
 	w.part.Sum = fmt.Sprintf("%016x", w.sum.Sum64())
 	return w.part, nil
+}
+
+// sync makes the part durable and closes it. It needs nothing of the lane, so that
+// several parts may be synced at once.
+func (w *partWriter) sync() error {
+	if err := w.file.finish(); err != nil {
+		return err
+	}
+	crash.Point(crash.FileSynced)
+	return nil
 }
 
 // fileEnd is the end of a partWriter at which the bytes are those of the file.

@@ -219,6 +219,7 @@ func (l *lane) sameFile(from, to string, staged fs.FileInfo) error {
 
 // syncParts makes the final names durable.
 func (l *lane) syncParts() error {
+	syncs := newSyncs()
 	done := map[string]bool{}
 	for _, p := range l.cur.Parts {
 		dir := p.dir(l.log.lane)
@@ -226,11 +227,14 @@ func (l *lane) syncParts() error {
 			continue
 		}
 		done[dir] = true
-		if err := l.fs.syncDir(dir); err != nil && !isGone(err) { // a consumer may remove an empty bucket
-			return err
-		}
+		syncs.Go(func() error {
+			if err := l.fs.syncDir(dir); !isGone(err) { // a consumer may remove an empty bucket
+				return err
+			}
+			return nil
+		})
 	}
-	return nil
+	return syncs.Wait()
 }
 
 // stagedPart is the base name of a new staged part.

@@ -7,13 +7,16 @@ import (
 	"maps"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/walsink/walsink/internal/crash"
 	"github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
 )
 
-// stager writes the parts of one step. At any time it has at most one part and one
-// spill file open, however many buckets there are.
+// stager writes the parts of one step. However many buckets there are, at any time it
+// has at most one part open that is written, one spill file, and maxSyncs parts that
+// are being synced.
 type stager struct {
 	*lane
 	step  *sinks.Step
@@ -21,6 +24,17 @@ type stager struct {
 	w     *partWriter // the open part, nil if none
 	next  int         // number of the next part in this bucket
 	bad   []sinks.Reject
+	syncs *errgroup.Group // nil to sync each part as it ends
+}
+
+// maxSyncs is how many files or directories are synced at once: a file system
+// commits those that come together together.
+const maxSyncs = 8
+
+func newSyncs() *errgroup.Group {
+	g := new(errgroup.Group)
+	g.SetLimit(maxSyncs)
+	return g
 }
 
 // maxBad is how many bad records one error names.
@@ -35,6 +49,12 @@ func (l *lane) stage(ctx context.Context, step *sinks.Step) ([]part, error) {
 		err = s.byBucket(ctx)
 	} else {
 		err = s.inOrder(ctx)
+	}
+	if s.syncs != nil {
+		if serr := s.syncs.Wait(); err == nil {
+			err = serr
+		}
+		s.syncs = nil
 	}
 	if err == nil && len(step.Dead) > 0 {
 		err = s.deadLetters()
@@ -160,10 +180,18 @@ func (s *stager) finish() error {
 	if s.w == nil {
 		return nil
 	}
-	p, err := s.w.finish()
+	w := s.w
 	s.w = nil
+	p, err := w.end()
 	s.parts[len(s.parts)-1] = p
-	return err
+	switch {
+	case err != nil:
+		return err
+	case s.syncs == nil:
+		return w.sync()
+	}
+	s.syncs.Go(w.sync)
+	return nil
 }
 
 // byBucket sorts the records by bucket, then writes one bucket after the other.
@@ -184,6 +212,7 @@ func (s *stager) byBucket(ctx context.Context) error {
 	if len(s.bad) > 0 {
 		return nil
 	}
+	s.syncs = newSyncs()
 	for _, bucket := range slices.Sorted(maps.Keys(sp.all)) {
 		if err := ctx.Err(); err != nil {
 			return err
