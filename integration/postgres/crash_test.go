@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,18 +18,19 @@ import (
 func TestC101E03CrashPoints(t *testing.T) {
 	d := newDB(t)
 	for _, point := range []crash.Name{
-		crash.FlushMarkRead, crash.FlushBegun, crash.FlushChunkFirst, crash.FlushChunkLast, crash.FlushMarkWritten, crash.FlushSent,
+		crash.FlushMarkRead, crash.FlushBegun, crash.FlushChunkFirst, crash.FlushMarkWritten, crash.FlushSent,
 		crash.FlushAnswered, crash.FlushNoted, crash.PruneBefore, crash.PruneAfter, crash.FenceRaised, crash.OpenFlushed,
 	} {
 		t.Run(string(point), func(t *testing.T) {
 			d := dbAt(t, d.dsn, fresh, plainTable)
 			j := job{DSN: d.dsn, Dir: t.TempDir(), ID: "crash", Lanes: 2, To: 1000, Batch: 100}
-			if point == crash.FlushChunkFirst || point == crash.FlushChunkLast {
+			switch point {
+			case crash.FlushChunkFirst:
 				j.Chunk = 400
-			}
-			if strings.HasPrefix(string(point), "prune") {
-				j.Batch, j.To = 1, 400
-				d.exec(postgres.Script("", ""))
+			case crash.PruneBefore, crash.PruneAfter:
+				j.Batch, j.To, j.Audit = 1, 400, 10
+			case crash.OpenFlushed: // something has to be pending
+				j.start(t, "crashpoints", "WALSINK_CRASH="+string(crash.FlushBegun)).wait()
 			}
 			killed := 0
 			for hit := range 2 {
@@ -42,7 +42,7 @@ func TestC101E03CrashPoints(t *testing.T) {
 				}
 			}
 			if killed == 0 {
-				t.Skipf("the point is not on the way of this job")
+				t.Error("the point is not on the way of this job")
 			}
 			j.finish(t)
 			wantIDs(d, 0, j.To)

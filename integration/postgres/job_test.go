@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"github.com/walsink/walsink/integration/servers"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/postgres"
+	"github.com/walsink/walsink/wal"
 )
 
 // A job is a pipeline in a process of its own: this test binary, told by its
@@ -36,7 +38,10 @@ type job struct {
 	Batch int // numbers per lane and checkpoint
 	Chunk int64
 	Dead  bool
-	Retry int // attempts at a step; 0: no end
+	Retry int   // attempts at a step; 0: no end
+	Audit int   // audit rows per lane that are kept
+	Log   int64 // byte budget of the log
+	Pad   int   // bytes added to each row
 }
 
 const jobVariable = "WALSINK_TEST_JOB"
@@ -79,7 +84,7 @@ func (j job) open(ctx context.Context) (*walsink.Output, *postgres.Sink, func(),
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	opts := postgres.Options{Table: "t", Takeover: time.Second, StepBytes: j.Chunk, Chunked: j.Chunk > 0}
+	opts := postgres.Options{Table: "t", Takeover: time.Second, StepBytes: j.Chunk, Chunked: j.Chunk > 0, AuditRows: j.Audit}
 	s, err := postgres.Open(ctx, pool, opts)
 	if err != nil {
 		pool.Close()
@@ -90,12 +95,18 @@ func (j job) open(ctx context.Context) (*walsink.Output, *postgres.Sink, func(),
 		lanes = append(lanes, j.laneName(n))
 	}
 	out, err := walsink.Open(ctx, s, walsink.Options{Dir: j.Dir, ID: j.ID, Lanes: lanes,
+		Log: wal.Options{MaxBytes: j.Log, GenerationBytes: 1 << 20}, Logger: slog.New(slog.DiscardHandler),
 		Flush: committer.Options{RetryMax: 200 * time.Millisecond, DeadLetters: j.Dead, MaxAttempts: j.Retry}})
 	if err != nil {
 		pool.Close()
 		return nil, nil, nil, err
 	}
 	return out, s, func() { out.Close(); pool.Close() }, nil
+}
+
+// number makes the record of a number.
+func (j job) number(s *postgres.Sink, dst []byte, n int) ([]byte, error) {
+	return s.AppendRow(dst, []any{n, j.laneName(n%j.Lanes) + strings.Repeat("x", j.Pad)})
 }
 
 // run reads the source from where the output is to the end, and drains.
@@ -120,7 +131,7 @@ func (j job) run(ctx context.Context) error {
 	var rec []byte
 	for ; next < j.To; next++ {
 		lane := next % j.Lanes
-		if rec, err = s.AppendRow(rec[:0], []any{next, j.laneName(lane)}); err != nil {
+		if rec, err = j.number(s, rec[:0], next); err != nil {
 			return err
 		}
 		if err := lanes[lane].Append(ctx, rec); err != nil {
