@@ -96,6 +96,7 @@ func (m *Memory) Load(context.Context) (Snapshot, []error, error) {
 const (
 	formatVersion = 1
 	magic         = "walsink checkpoint\n"
+	maxMillis     = 1 << 48 // far in the future
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -142,7 +143,12 @@ func decode(b []byte) (Snapshot, error) {
 		return Snapshot{}, fmt.Errorf("%w: %d, this build reads %d", ErrVersion, v, formatVersion)
 	}
 	r := reader{b: body[len(magic)+1:]}
-	s := Snapshot{ID: r.uvarint(), Taken: time.UnixMilli(int64(r.uvarint())).UTC()}
+	s := Snapshot{ID: r.uvarint()}
+	ms := r.uvarint()
+	if ms > maxMillis {
+		r.fail()
+	}
+	s.Taken = time.UnixMilli(int64(ms)).UTC()
 	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
 		s.Parts = append(s.Parts, Part{Name: string(r.bytes()), Data: r.bytes()})
 	}
@@ -184,7 +190,7 @@ func (r *reader) bytes() []byte {
 
 func (r *reader) fail() {
 	if r.err == nil {
-		r.err = fmt.Errorf("%w: cut short", ErrCorrupt)
+		r.err = fmt.Errorf("%w: cut short or out of range", ErrCorrupt)
 	}
 	r.b = nil
 }
