@@ -50,6 +50,9 @@ func (l *Log) writeComplete(c *completeState) (done bool, err error) {
 	if _, err := l.control(normal, entry{[]byte{kindComplete}, c.encode()}); err != nil {
 		return false, fmt.Errorf("complete checkpoint %d: %w", c.checkpoint, err)
 	}
+	if c.above(&l.completing) {
+		l.completing = *c
+	}
 	return false, nil
 }
 
@@ -271,6 +274,6 @@ func (l *Log) restart(ln *Lane, state laneState) {
 		ln.aside = append(ln.aside, b)
 	}
 	ln.batches, ln.cut = nil, nil
-	ln.laneState, ln.known, ln.stored, ln.broken = state, true, true, nil
+	ln.laneState, ln.known, ln.stored, ln.written, ln.broken = state, true, true, state.head.Seq, nil
 	l.kick()
 }

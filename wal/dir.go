@@ -113,22 +113,24 @@ func (d *badgerDirs) create(n uint64, small bool) (store, error) {
 	if err := syncDir(d.dir); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	if !small {
-		d.keepSpare()
-	}
+	d.keepSpare()
 	return s, nil
 }
 
-// keepSpare takes the blocks of a small generation, if there are any left.
+// keepSpare takes the blocks of two small generations, or of one, if there are
+// any left: it is called whenever blocks may have become free.
 func (d *badgerDirs) keepSpare() {
 	path := filepath.Join(d.dir, spareFile)
-	if _, err := os.Stat(path); err == nil {
-		return
-	}
 	s := shapeOf(d.generation, true)
-	if err := takeSpace(path, s.index+s.headroom+fileCost+4*slack); err != nil {
-		_ = os.Remove(path) // there will be another time
+	one := s.index + s.headroom + fileCost + 4*slack
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return // there will be another time
 	}
+	if reserveBlocks(f, 2*one) != nil && reserveBlocks(f, one) != nil {
+		_ = os.Remove(path)
+	}
+	_ = f.Close()
 }
 
 // takeSpace makes a file with blocks for so many bytes, or fails with ErrNoSpace.
@@ -277,6 +279,7 @@ func (d *badgerDirs) close() error {
 	for n := range d.kept {
 		errs = append(errs, d.closeKept(n))
 	}
+	d.keepSpare()
 	return errors.Join(errs...)
 }
 
@@ -292,7 +295,11 @@ func (d *badgerDirs) drop(n uint64) error {
 		return err
 	}
 	crash.Point(crash.DropHalf)
-	return os.RemoveAll(gone)
+	if err := os.RemoveAll(gone); err != nil {
+		return err
+	}
+	d.keepSpare()
+	return nil
 }
 
 // encodeSynced is the content of the file SYNCED: magic, version, CRC-32C.

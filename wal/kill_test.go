@@ -49,6 +49,9 @@ func childLog(dir string, say func(string, ...any)) error {
 	if err != nil {
 		return err
 	}
+	if os.Getenv("WALSINK_WAL_COMMIT") != "" {
+		return childCommits(l, say)
+	}
 	say("truncate")
 	if err := l.Truncate(); err != nil {
 		return err
@@ -102,6 +105,28 @@ func childLog(dir string, say func(string, ...any)) error {
 			return l.Close()
 		}
 	}
+}
+
+// childCommits commits one more batch of each lane and reads the others.
+func childCommits(l *Log, say func(string, ...any)) error {
+	for _, name := range killLanes {
+		_, committed, _ := l.Head(name)
+		for _, b := range l.Batches(name) {
+			for _, err := range l.Blocks(name, b.Seq) {
+				if err != nil {
+					return err
+				}
+			}
+		}
+		say("commit %s %d", name, committed+1)
+		if err := l.Commit(name, committed+1); err != nil {
+			return err
+		}
+		if err := l.PutNote(name, committed+2, []byte("note")); err != nil {
+			return err
+		}
+	}
+	return l.Close()
 }
 
 // told is what a child was told by the log.

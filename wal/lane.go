@@ -33,6 +33,7 @@ type Lane struct {
 	laneState
 	known   bool     // Head answers
 	stored  bool     // a lane state was written
+	written uint64   // head.Seq in the last one that was written
 	batches []*batch // held, in order of Seq: committed, completed, sealed
 	aside   []*batch // set aside, until their time is over
 	cut     []*batch // behind damage, until Reset sets them aside

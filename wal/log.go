@@ -31,27 +31,28 @@ type Log struct {
 	filesClosed bool
 	readers     []*generation // open for reading, the oldest first
 
-	mu        sync.Mutex
-	changed   chan struct{} // closed and replaced when something changed that others wait for
-	lanes     map[string]*Lane
-	gens      map[uint64]*generation // all but next
-	active    *generation            // takes entries; nil until the first
-	next      *generation            // prepared to be active
-	retiring  []*generation          // no longer active, still open for writing
-	number    uint64                 // of the newest generation
-	counter   uint32                 // of the last batch id
-	complete  completeState
-	voids     map[uint64]uint64 // void batches, with the generation of their footer
-	promised  int64             // value bytes promised to open blocks
-	open      int               // open blocks, including those the writer has
-	sealed    []*batch          // sealed since the last sync began
-	uncertain bool              // a commit is in memory only, or not synced
-	wantNext  bool              // somebody waits for next
-	nextErr   error             // why next could not be made, for those who wait
-	hungry    int               // how many wait for room
-	suspect   uint64            // newest generation with acknowledged entries lost
-	damage    []error           // found by Open
-	closed    bool
+	mu         sync.Mutex
+	changed    chan struct{} // closed and replaced when something changed that others wait for
+	lanes      map[string]*Lane
+	gens       map[uint64]*generation // all but next
+	active     *generation            // takes entries; nil until the first
+	next       *generation            // prepared to be active
+	retiring   []*generation          // no longer active, still open for writing
+	number     uint64                 // of the newest generation
+	counter    uint32                 // of the last batch id
+	complete   completeState
+	completing completeState     // the highest that was written; complete once it is synced
+	voids      map[uint64]uint64 // void batches, with the generation of their footer
+	promised   int64             // value bytes promised to open blocks
+	open       int               // open blocks, including those the writer has
+	sealed     []*batch          // sealed since the last sync began
+	uncertain  bool              // a commit is in memory only, or not synced
+	wantNext   bool              // somebody waits for next
+	nextErr    error             // why next could not be made, for those who wait
+	hungry     int               // how many wait for room
+	suspect    uint64            // newest generation with acknowledged entries lost
+	damage     []error           // found by Open
+	closed     bool
 }
 
 // Open opens the log in dir, or makes one there. It never needs space: after

@@ -44,11 +44,12 @@ func (l *Log) recover() error {
 	l.number++ // for the batch ids that are given before there is a generation
 	for name, state := range r.states {
 		ln := r.lane(name)
-		ln.laneState, ln.known, ln.stored = state, true, true
+		ln.laneState, ln.known, ln.stored, ln.written = state, true, true, state.head.Seq
 		if c := r.committed[name]; c.floor == ln.floor {
 			ln.committed = max(ln.committed, c.seq)
 		}
 	}
+	l.completing = l.complete
 	r.lanes()
 	return nil
 }

@@ -60,7 +60,7 @@ func (l *Log) setBack(checkpoint uint64, position []byte) error {
 	if _, err := l.control(normal, entry{[]byte{kindComplete}, c.encode()}); err != nil {
 		return err
 	}
-	l.complete = c
+	l.complete, l.completing = c, c
 	return nil
 }
 

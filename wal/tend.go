@@ -219,15 +219,15 @@ func (l *Log) carry() (*generation, error) {
 	var entries []entry
 	for _, ln := range l.lanes {
 		switch {
-		case !g.carried && ln.stored:
+		case ln.stored && (!g.carried || ln.written != ln.head.Seq):
 			entries = append(entries, entry{laneKey(kindLane, ln.name), ln.encode()})
-		case l.uncertain && ln.stored:
+		case ln.stored && l.uncertain:
 			c := committedState{floor: ln.floor, seq: ln.committed}
 			entries = append(entries, entry{laneKey(kindCommitted, ln.name), c.encode()})
 		}
 	}
 	if !g.carried {
-		entries = append(entries, entry{[]byte{kindComplete}, l.complete.encode()})
+		entries = append(entries, entry{[]byte{kindComplete}, l.completing.encode()})
 		for id := range l.voids {
 			entries = append(entries, entry{idKey(kindVoid, id), begin()})
 		}
@@ -239,6 +239,9 @@ func (l *Log) carry() (*generation, error) {
 		}
 	}
 	l.uncertain = false
+	for _, ln := range l.lanes {
+		ln.written = ln.head.Seq
+	}
 	return g, nil
 }
 
