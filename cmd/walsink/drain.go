@@ -88,4 +88,4 @@ func (a *app) printDrained(st walsink.Status) error {
 const drainEnd = 5 * time.Second
 
 // noSample is the sampler of a command that reads no source.
-func noSample(context.Context) ([]byte, error) { return nil, nil }
+func noSample(context.Context, int) ([][]byte, error) { return nil, nil }

@@ -38,7 +38,7 @@ var codes = []struct {
 		"see walsink --help, and --help of the command"},
 	{codeInput, "bad input", "a record, or a source that cannot be read",
 		"mend or restore the source, then run the same command again: it resumes after what is committed"},
-	{codeStore, "store", "the store refuses for good: rights, a column, a record",
+	{codeStore, "store", "the store cannot be opened, or refuses for good: rights, a column, a record",
 		"mend it in the store, then run the same command again: it resumes after what is committed"},
 	{codeFenced, "fenced", "a newer owner has taken the lanes over",
 		"let the newer process go on, or stop it first; two jobs need two values of --id"},

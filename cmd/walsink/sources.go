@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +23,8 @@ var sourceForms = []struct{ scheme, form string }{
 
 const stdin = "-"
 
-// openSources makes the sources, which are not opened yet, and a sampler that
-// reads the first record of the first one.
+// openSources makes the sources, which are not opened yet, and a sampler of the
+// first one.
 func openSources(f *runFlags, log *slog.Logger) ([]pipeline.Input, sampler, error) {
 	var inputs []pipeline.Input
 	for _, spec := range f.from {
@@ -33,7 +34,7 @@ func openSources(f *runFlags, log *slog.Logger) ([]pipeline.Input, sampler, erro
 		}
 		inputs = append(inputs, pipeline.Input{Name: sourceName(spec), Source: src})
 	}
-	sample := func(ctx context.Context) ([]byte, error) { return firstRecord(ctx, f, log) }
+	sample := func(ctx context.Context, n int) ([][]byte, error) { return firstRecords(ctx, f, log, n) }
 	return inputs, sample, nil
 }
 
@@ -75,12 +76,14 @@ func sourceName(spec string) string {
 	return spec
 }
 
-// firstRecord reads the first record of the first source; nil if it has none.
-func firstRecord(ctx context.Context, f *runFlags, log *slog.Logger) (rec []byte, err error) {
+// firstRecords reads up to n records of the first source; none if it has none.
+func firstRecords(ctx context.Context, f *runFlags, log *slog.Logger, n int) (recs [][]byte, err error) {
 	if f.from[0] == stdin {
 		return nil, nil
 	}
-	src, err := newSource(f.from[0], f, log)
+	once := *f
+	once.follow = false
+	src, err := newSource(f.from[0], &once, log)
 	if err != nil {
 		return nil, err
 	}
@@ -88,14 +91,19 @@ func firstRecord(ctx context.Context, f *runFlags, log *slog.Logger) (rec []byte
 	if err := src.Open(ctx, nil); err != nil {
 		return nil, err
 	}
-	recs, err := src.Read(ctx, 1)
-	if errors.Is(err, io.EOF) {
-		return nil, nil
+	for len(recs) < n {
+		more, err := src.Read(ctx, n-len(recs))
+		if errors.Is(err, io.EOF) {
+			return recs, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, rec := range more {
+			recs = append(recs, bytes.Clone(rec))
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return append([]byte{}, recs[0]...), nil
+	return recs, nil
 }
 
 // A checked source marks its errors as errors of the input.

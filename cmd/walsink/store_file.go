@@ -56,7 +56,7 @@ func fileEncoder(ctx context.Context, opts *file.Options, columns []string, samp
 	case "raw":
 		return file.Line, nil
 	case "csv":
-		if len(columns) == 0 {
+		if len(columns) == 0 && sample != nil {
 			var err error
 			if columns, err = columnsOf(ctx, sample); err != nil {
 				return nil, err
@@ -77,15 +77,15 @@ func fileEncoder(ctx context.Context, opts *file.Options, columns []string, samp
 
 // columnsOf are the fields of the first record, in their order.
 func columnsOf(ctx context.Context, sample sampler) ([]string, error) {
-	rec, err := sample(ctx)
+	recs, err := sample(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
-	if rec == nil {
+	if len(recs) == 0 {
 		return nil, usagef("file: %w", errNoSample)
 	}
 	var columns []string
-	err = eachField(rec, func(name string, _ json.RawMessage) error {
+	err = eachField(recs[0], func(name string, _ json.RawMessage) error {
 		columns = append(columns, name)
 		return nil
 	})

@@ -18,8 +18,10 @@ type opened struct {
 	encode func(dst, rec []byte) ([]byte, error)
 }
 
-// A sampler returns the first record of the input; nil if there is none.
-type sampler func(ctx context.Context) ([]byte, error)
+// A sampler returns the first records of the input, at most n; none if there is
+// none to see. A store that is opened without a sampler is opened to look at its
+// ledger: nothing is made in it, and no record will come.
+type sampler func(ctx context.Context, n int) ([][]byte, error)
 
 // A store is what a scheme of DST stands for. To add one is to add a row to
 // stores.
@@ -37,6 +39,8 @@ type store struct {
 
 var stores = []store{
 	{"file", "file:DIR[?format=ndjson|csv|raw&compress=gzip|zstd&bucket={FIELD}&...]", openFile, fileName, fileWhere},
+	{"postgres", "postgres://USER@HOST/DB?table=T[&schema=S&mode=insert|upsert&key=A,B&columns=A,B&create=yes&...]", openPostgres, postgresName, postgresWhere},
+	{"redis", "redis://HOST/DB?key=PATTERN[&op=set|hset|incrby|rpush|xadd|...&value=PATTERN&field=PATTERN&...]", openRedis, redisName, redisWhere},
 }
 
 // A target is a parsed DST.
@@ -98,4 +102,20 @@ func fileWhere(e endpoint) (string, error) {
 		return "", err
 	}
 	return filepath.Abs(p)
+}
+
+// safeName makes a sink id of any text. What the rules of ids do not allow is
+// replaced, and a hash keeps different texts apart.
+func safeName(text string) string {
+	if (sinks.LaneID{Sink: text, Lane: "x"}).Validate() == nil {
+		return text
+	}
+	clean := strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, text)
+	sum := sha256.Sum256([]byte(text))
+	return strings.TrimLeft(clean[:min(len(clean), 60)], ".") + "-" + hex.EncodeToString(sum[:4])
 }

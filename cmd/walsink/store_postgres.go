@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/walsink/walsink/sinks/postgres"
+)
+
+// inferFrom is how many records are looked at to propose the columns of a table.
+const inferFrom = 1000
+
+// openPostgres opens postgres://USER@HOST/DATABASE?table=T. Options that are not
+// ours are pgx's.
+func openPostgres(ctx context.Context, e endpoint, sample sampler) (opened, error) {
+	opts, rest, err := postgresOptions(e)
+	if err != nil {
+		return opened{}, err
+	}
+	if sample == nil {
+		opts.Create, opts.NoCreateLedger = false, true
+	}
+	if opts.Create {
+		if opts.Define, err = inferColumns(ctx, sample); err != nil {
+			return opened{}, err
+		}
+	}
+	pool, err := postgresPool(ctx, e, rest)
+	if err != nil {
+		return opened{}, err
+	}
+	sink, err := postgres.Open(ctx, pool, opts)
+	if err != nil {
+		pool.Close()
+		return opened{}, err
+	}
+	return opened{pooled{sink, pool}, sink.AppendJSON}, nil
+}
+
+// pooled is a sink that owns its pool.
+type pooled struct {
+	*postgres.Sink
+	pool *pgxpool.Pool
+}
+
+func (p pooled) Close() error {
+	err := p.Sink.Close()
+	p.pool.Close()
+	return err
+}
+
+// postgresOptions takes our options out of the query and returns the rest.
+func postgresOptions(e endpoint) (postgres.Options, url.Values, error) {
+	q := e.options()
+	opts := postgres.Options{
+		Schema: q.text("schema", ""), Table: q.text("table", ""), Columns: q.list("columns"), Key: q.list("key"),
+		Create: q.choice("create", "no", "yes") == "yes", Rest: q.text("rest", ""), Tombstone: q.text("tombstone", ""),
+		Ledger: q.text("ledger", ""), NoCreateLedger: q.choice("create-ledger", "yes", "no") == "no",
+		StepBytes: q.size("step-bytes", 0), Chunked: q.choice("chunked", "no", "yes") == "yes",
+	}
+	if q.choice("mode", "insert", "upsert") == "upsert" {
+		opts.Mode = postgres.Upsert
+	}
+	switch {
+	case q.err != nil:
+	case opts.Table == "":
+		q.fail("table", "is missing: the table to write to")
+	case opts.Mode == postgres.Upsert && len(opts.Key) == 0:
+		q.fail("key", "is missing: mode=upsert needs the columns of a unique constraint")
+	}
+	return opts, q.left, q.err
+}
+
+// postgresPool makes the pool. Its errors hold no part of the address.
+func postgresPool(ctx context.Context, e endpoint, rest url.Values) (*pgxpool.Pool, error) {
+	u, err := url.Parse(e.scheme + ":" + e.path)
+	if err != nil {
+		return nil, usagef("%s: the address is not a URL; special characters of a password are written %%XX", e.scheme)
+	}
+	u.RawQuery = rest.Encode()
+	conf, err := pgxpool.ParseConfig(u.String())
+	if err != nil {
+		return nil, usagef("%s: the address or one of the options %s is not what pgx takes", e.scheme, strings.Join(optionNames(rest), ", "))
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, conf)
+	if err != nil {
+		return nil, errors.New("the pool of connections cannot be made")
+	}
+	return pool, nil
+}
+
+func optionNames(q url.Values) []string {
+	names := []string{}
+	for name := range q {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func inferColumns(ctx context.Context, sample sampler) ([]postgres.Column, error) {
+	recs, err := sample(ctx, inferFrom)
+	if err != nil {
+		return nil, err
+	}
+	if len(recs) == 0 {
+		return nil, usagef("postgres: option create: there is no record to take the columns from: make the table first")
+	}
+	columns, err := postgres.Infer(slices.Values(recs))
+	if err != nil {
+		return nil, &inputError{err}
+	}
+	return columns, nil
+}
+
+// postgresName: the ledger is per database, so the table tells jobs apart.
+func postgresName(e endpoint) string {
+	name := e.query.Get("table")
+	if schema := e.query.Get("schema"); schema != "" {
+		name = schema + "." + name
+	}
+	return safeName(name)
+}
+
+// postgresWhere is host, database and table: what is left when the user changes.
+func postgresWhere(e endpoint) (string, error) {
+	u, err := url.Parse(e.scheme + ":" + e.path)
+	if err != nil {
+		return "", usagef("%s: the address is not a URL; special characters of a password are written %%XX", e.scheme)
+	}
+	return "//" + u.Host + u.Path + "/" + e.query.Get("schema") + "." + e.query.Get("table"), nil
+}
