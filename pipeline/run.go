@@ -62,7 +62,7 @@ type phase struct {
 	covered  uint64 // records before the last completed checkpoint
 	left     int    // sources that have not ended
 	stopping bool
-	ending   bool // the final checkpoint waits for those in flight
+	ending   bool      // the final checkpoint waits for those in flight
 	deadline time.Time // of the grace period
 }
 
