@@ -32,7 +32,7 @@ var rules = []rule{
 	{"sinks", []string{"record"}, nil},
 	{"sinks/sinktest", []string{"record", "sinks"}, nil},
 	{"sinks/memory", []string{"record", "sinks"}, nil},
-	{"sinks/file", []string{"record", "sinks"}, []string{"github.com/cespare/xxhash/v2", "github.com/klauspost/compress", "golang.org/x/sys"}},
+	{"sinks/file", []string{"record", "sinks"}, []string{"github.com/cespare/xxhash/v2", "github.com/klauspost/compress", "golang.org/x/sync", "golang.org/x/sys"}},
 	{"sinks/postgres", []string{"record", "sinks"}, []string{"github.com/jackc/pgx/v5"}},
 	{"sinks/redis", []string{"record", "sinks"}, []string{"github.com/redis/go-redis/v9"}},
 	{"faults", []string{"record", "sinks"}, nil},
