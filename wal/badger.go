@@ -163,7 +163,7 @@ func (s *badgerStore) sync() error {
 	if last == s.synced.Load() {
 		return s.failure()
 	}
-	if err := s.use((*badger.DB).Sync); err != nil {
+	if err := s.syncFiles(); err != nil {
 		return err
 	}
 	if err := s.failure(); err != nil {
@@ -174,6 +174,27 @@ func (s *badgerStore) sync() error {
 	}
 	s.synced.Store(max(last, s.synced.Load()))
 	return nil
+}
+
+// syncFiles syncs the logs through Badger or, for a reader, the files.
+func (s *badgerStore) syncFiles() error {
+	if s.writable {
+		return s.use((*badger.DB).Sync)
+	}
+	files, err := os.ReadDir(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, d := range files {
+		f, err := os.OpenFile(filepath.Join(s.dir, d.Name()), os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return syncDir(s.dir)
 }
 
 func (s *badgerStore) get(key, dst []byte) ([]byte, error) {

@@ -17,6 +17,7 @@ type generation struct {
 	values  int64 // value bytes used or, when closed, bytes on disk
 	carried bool  // holds the state of all lanes, synced
 	damage  error // why it cannot be read
+	foreign bool  // holds entries that another process did not get to sync
 
 	mu       sync.RWMutex // held shared while st is in use
 	st       store        // nil while not open
@@ -54,6 +55,22 @@ func (g *generation) sync() error {
 		return g.lost
 	}
 	return g.st.sync()
+}
+
+// syncForeign makes durable what the process before, which was killed, left
+// unsynced: it is there, and what is acknowledged from now on builds on it.
+func (l *Log) syncForeign(g *generation) error {
+	for {
+		g.mu.RLock()
+		if g.st != nil {
+			defer g.mu.RUnlock()
+			return g.st.sync()
+		}
+		g.mu.RUnlock()
+		if err := l.openReader(g); err != nil {
+			return err
+		}
+	}
 }
 
 // retire ends writing: it syncs and closes the store.

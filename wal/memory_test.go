@@ -34,6 +34,18 @@ func (m *memory) step(op string) error {
 	return nil
 }
 
+// kill returns what is left of the backend after the process was killed. What was
+// not synced is there, and a power cut can still take it.
+func (m *memory) kill() *memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	left := newMemory()
+	for n, g := range m.gens {
+		left.gens[n] = &memoryStore{m: left, appends: slices.Clone(g.appends), synced: g.synced, there: g.there}
+	}
+	return left
+}
+
 // powerCut returns what is left of the backend after a power cut: of each
 // generation what was synced and then, of the rest, the first keep appends.
 func (m *memory) powerCut(keep int) *memory {
@@ -41,8 +53,8 @@ func (m *memory) powerCut(keep int) *memory {
 	defer m.mu.Unlock()
 	left := newMemory()
 	for n, g := range m.gens {
-		appends := slices.Clone(g.appends[:min(len(g.appends), g.synced+keep)])
-		left.gens[n] = &memoryStore{m: left, appends: appends, synced: g.synced}
+		appends := slices.Clone(g.appends[:min(len(g.appends), max(g.synced, g.there)+keep)])
+		left.gens[n] = &memoryStore{m: left, appends: appends, synced: g.synced, there: len(appends)}
 	}
 	return left
 }
@@ -107,7 +119,8 @@ func (m *memory) close() error { return nil }
 type memoryStore struct {
 	m        *memory
 	appends  [][]entry
-	synced   int
+	synced   int // and noted as such
+	there    int // survived a power cut, so it is on the disk
 	reserved int64
 	open     bool
 }

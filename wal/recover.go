@@ -76,6 +76,7 @@ func (r *recovery) generation(n uint64) error {
 	}
 	last, synced := g.st.versions()
 	g.values = g.st.size()
+	g.foreign = last > synced
 	if last < synced {
 		r.damaged(n, fmt.Errorf("%d of %d synced entries are gone", synced-last, synced))
 	}

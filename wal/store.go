@@ -23,8 +23,8 @@ type backend interface {
 }
 
 // A store is an open generation. Methods are safe for concurrent use, except that
-// close is called last. Everything but get, scan, size and versions is for a
-// store that was created, not opened.
+// close is called last. append and reserve are for a store that was created, not
+// opened.
 type store interface {
 	// append writes the entries as one: after a crash all or none are there. It
 	// does not sync. It keeps no part of them.
@@ -32,7 +32,8 @@ type store interface {
 	// reserve makes sure that values of so many bytes in total can be appended, and
 	// fails with ErrNoSpace otherwise.
 	reserve(bytes int64) error
-	// sync makes durable what was appended before.
+	// sync makes durable what was appended before, for an opened store what another
+	// process appended.
 	sync() error
 	// get appends the value to dst. It fails with errAbsent if there is none.
 	get(key, dst []byte) ([]byte, error)

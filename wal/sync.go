@@ -60,28 +60,49 @@ func (l *Log) syncOnce() error {
 	}
 	sealed := l.sealed
 	l.sealed = nil
+	var foreign []*generation
+	for _, n := range l.numbers() {
+		if g := l.gens[n]; g.foreign {
+			foreign = append(foreign, g)
+		}
+	}
 	writing := slices.Clone(l.retiring)
 	if l.active != nil {
 		writing = append(writing, l.active)
 	}
 	l.mu.Unlock()
-	for _, g := range writing {
-		if plant.Active(plant.SyncOff) {
-			break
-		}
-		if err := g.sync(); err != nil {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.failLocked(err)
-		}
+	if err := l.syncAll(foreign, writing); err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.failLocked(err)
 	}
 	l.mu.Lock()
+	for _, g := range foreign {
+		g.foreign = false
+	}
 	for _, b := range sealed {
 		b.lane.durable = max(b.lane.durable, b.Seq)
 	}
 	l.mu.Unlock()
 	if len(sealed) > 0 {
 		crash.Point(crash.SealSynced)
+	}
+	return nil
+}
+
+func (l *Log) syncAll(foreign, writing []*generation) error {
+	if plant.Active(plant.SyncOff) {
+		return nil
+	}
+	for _, g := range foreign {
+		if err := l.syncForeign(g); err != nil {
+			return err
+		}
+	}
+	for _, g := range writing {
+		if err := g.sync(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
