@@ -139,7 +139,7 @@ func checkCut(t *testing.T, d *disk, j job, confirmed uint64) error {
 // WALSINK_CAMPAIGN. Whatever was confirmed is there, with the right contents; the
 // rest comes with the restart.
 func TestC100F09PowerCut(t *testing.T) {
-	for kind, every := range map[string]int{"ext4": 5, "xfs": 19} {
+	for kind, every := range map[string]int{"ext4": 9, "xfs": 37} {
 		if os.Getenv("WALSINK_CAMPAIGN") != "" {
 			every = 1
 		}

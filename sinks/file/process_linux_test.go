@@ -200,32 +200,30 @@ func (p *proc) stopped() bool {
 // finishes its work. That is also a kill at every write to every file that is ours,
 // F11.
 func TestC101KillAtEveryOperation(t *testing.T) {
-	for _, opts := range []Options{{}, {Compress: "gzip"}} {
-		for _, after := range []bool{false, true} {
-			for op := 1; ; op++ {
-				dir := scratch(t)
-				confirmed, last := start(t, job{Dir: dir, Batches: 2, Opts: opts, Op: op, After: after, Signal: syscall.SIGKILL}).wait()
-				if last == "done" {
-					break
-				}
-				if m := markOf(t, dir); m.Seq < confirmed {
-					t.Fatalf("op %d: %d batches were confirmed, the mark is at %d", op, confirmed, m.Seq)
-				}
-				if err := newSource(2).run(dir, opts, nil); err != nil {
-					t.Fatalf("op %d: %v", op, err)
-				}
-				wantConcat(t, dir, newSource(2).upTo(2))
-				wantNoStaging(t, dir)
+	for after, opts := range map[bool]Options{false: {}, true: {Compress: "gzip"}} {
+		for op := 1; ; op++ {
+			dir := scratch(t)
+			confirmed, last := start(t, job{Dir: dir, Batches: 2, Opts: opts, Op: op, After: after, Signal: syscall.SIGKILL}).wait()
+			if last == "done" {
+				break
 			}
+			if m := markOf(t, dir); m.Seq < confirmed {
+				t.Fatalf("op %d: %d batches were confirmed, the mark is at %d", op, confirmed, m.Seq)
+			}
+			if err := newSource(2).run(dir, opts, nil); err != nil {
+				t.Fatalf("op %d: %v", op, err)
+			}
+			wantConcat(t, dir, newSource(2).upTo(2))
+			wantNoStaging(t, dir)
 		}
 	}
 }
 
-// A process is frozen by SIGSTOP at each of its operations, another owner goes on
+// A process is frozen by SIGSTOP at every third of its operations, another owner goes on
 // meanwhile, and SIGCONT wakes the first.
 func TestFrozenProcess(t *testing.T) {
 	src := newSource(70)
-	for op := 1; ; op++ {
+	for op := 1; ; op += 3 {
 		dir := scratch(t)
 		p := start(t, job{Dir: dir, Batches: 3, Op: op, After: op%2 == 0, Signal: syscall.SIGSTOP})
 		if !p.stopped() {
