@@ -134,7 +134,10 @@ func (p *Pipeline) checkNames() error {
 
 func (p *Pipeline) checkLanes() error {
 	l := p.layout()
-	if n := l.width(len(p.Sources)); p.Lanes < 0 || n > maxLanes {
+	if p.Lanes < 0 {
+		return fmt.Errorf("%d lanes", p.Lanes)
+	}
+	if n := l.width(len(p.Sources)); n > maxLanes {
 		return fmt.Errorf("%d lanes; want 1 to %d in all", n, maxLanes)
 	}
 	if l.shared && l.lanes > 1 && p.Route.key == nil {

@@ -59,10 +59,12 @@ type phase struct {
 	cuts     map[uint64]*cut
 	counted  uint64 // records that coord knows of
 	begun    uint64 // records before the phase
-	covered  uint64 // records before the last completed checkpoint
+	covers   uint64 // the last completed checkpoint
+	covered  uint64 // records before it
 	left     int    // sources that have not ended
 	stopping bool
 	ending   bool      // the final checkpoint waits for those in flight
+	untold   error     // of the last notice
 	deadline time.Time // of the grace period
 }
 
@@ -282,7 +284,7 @@ func (ph *phase) do(actions []checkpoint.Action) (done bool, err error) {
 		case checkpoint.Store:
 			more, err = ph.store(a.ID)
 		case checkpoint.Complete:
-			err = ph.announce(a.ID, ph.final(actions))
+			ph.announce(a.ID)
 		case checkpoint.Abort:
 			ph.abort(a.ID, a.Err)
 		case checkpoint.Fail:
@@ -299,11 +301,6 @@ func (ph *phase) do(actions []checkpoint.Action) (done bool, err error) {
 		}
 	}
 	return false, nil
-}
-
-// final reports whether the run ends with what is still to be done.
-func (ph *phase) final(rest []checkpoint.Action) bool {
-	return len(rest) > 0 && rest[0].Verb == checkpoint.Finish
 }
 
 func (ph *phase) trigger(a checkpoint.Action) {
@@ -351,21 +348,19 @@ func (ph *phase) decline(id uint64, reason error) ([]checkpoint.Action, error) {
 }
 
 // announce tells the outputs that a checkpoint is complete. A notice that fails
-// is covered by the next one; only the last has none after it.
-func (ph *phase) announce(id uint64, final bool) error {
+// is covered by the next one; the last one is repeated when the run ends.
+func (ph *phase) announce(id uint64) {
 	delete(ph.cuts, id)
-	ph.last = id
+	ph.last, ph.covers = id, id
 	ph.p.stats.completed(id, time.Now())
 	ph.log.Debug("checkpoint complete", "checkpoint", id, "records", ph.covered)
 	if err := ph.workers[0].chain.retire(ph.oldest); err != nil {
 		ph.log.Warn("old state is kept", "checkpoint", id, "error", err)
 	}
-	err := ph.complete(ph.ctx, id)
-	if err != nil && !final {
-		ph.log.Warn("checkpoint is complete, an output was not told; the next one makes up for it", "checkpoint", id, "error", err)
-		return nil
+	ph.untold = ph.complete(ph.ctx, id)
+	if ph.untold != nil {
+		ph.log.Warn("checkpoint is complete, an output was not told; the next one makes up for it", "checkpoint", id, "error", ph.untold)
 	}
-	return err
 }
 
 func (ph *phase) abort(id uint64, reason error) {
@@ -399,6 +394,11 @@ func (ph *phase) drainAll(ctx context.Context) error {
 		bound, cancel := context.WithDeadlineCause(context.WithoutCancel(ctx), deadline, ErrGrace)
 		defer cancel()
 		ctx = bound
+	}
+	if ph.untold != nil {
+		if err := ph.complete(ctx, ph.covers); err != nil {
+			return err
+		}
 	}
 	if err := ph.drain(ctx); err != nil {
 		return fmt.Errorf("drain: %w", err)
