@@ -70,6 +70,10 @@ func benchPlain(b *testing.B, dir string, blocks []record.Block) {
 
 func benchSink(b *testing.B, dir string, blocks []record.Block) {
 	o := acquire(b, dir, Options{})
+	var records int64
+	for _, block := range blocks {
+		records += int64(block.Len())
+	}
 	runs := func(yield func(sinks.Run, error) bool) {
 		first := uint64(0)
 		for _, block := range blocks {
@@ -81,7 +85,7 @@ func benchSink(b *testing.B, dir string, blocks []record.Block) {
 	}
 	for n := uint64(1); b.Loop(); n++ {
 		step := stepAfter(orders, o.mark, batch{checkpoint: n})
-		step.Runs = runs
+		step.Runs, step.Records = runs, records
 		if _, err := o.lane.Flush(b.Context(), step); err != nil {
 			b.Fatal(err)
 		}

@@ -582,3 +582,18 @@ func TestCancelledBeforeTheCommit(t *testing.T) {
 	o.flush(lines(1, "a"))
 	wantConcat(t, dir, "a\n")
 }
+
+// A log that yields fewer records than the step has, without an error, is found out.
+func TestMissingRecordsStopTheFlush(t *testing.T) {
+	for _, opts := range []Options{{}, {Buckets: true}} {
+		dir := t.TempDir()
+		o := acquire(t, dir, opts)
+		step := stepAfter(orders, o.mark, batch{1, []string{inBucket("b", "1"), inBucket("b", "2")}})
+		step.Records++
+		_, err := o.lane.Flush(t.Context(), step)
+		wantKind(t, err, sinks.Permanent)
+		if len(visible(t, dir)) != 0 || len(staging(t, dir)) != 0 {
+			t.Errorf("parts %v, staging %v", visible(t, dir), staging(t, dir))
+		}
+	}
+}

@@ -155,7 +155,7 @@ func TestEncoderTakesTheBucketFromTheField(t *testing.T) {
 	e := mustEncoder(t, Options{BucketField: "day"})
 	for line, want := range map[string]string{
 		`{"day":"2024-05-01"}`:                             "2024-05-01",
-		`{ "x":{"day":"no"}, "day" : "b" , "z":[1,"}"]} `:  "b",
+		`{"x":{"day":"no"}, "day" : "b" , "z":[1,"}"] }`:   "b",
 		`{"day":"a","day":"b"}`:                            "b",
 		`{"d\u0061y":"\u0061b"}`:                           "ab",
 		`{"day":17}`:                                       "17",

@@ -265,7 +265,7 @@ func TestF03NoPermission(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to become another user")
 	}
-	base, err := os.MkdirTemp("", "walsink-file-")
+	base, err := os.MkdirTemp("", "walsink-file-") //nolint:usetesting // the parent of t.TempDir is closed to others
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,6 +56,9 @@ func (l *lane) stage(ctx context.Context, step *sinks.Step) ([]part, error) {
 		}
 		s.syncs = nil
 	}
+	if err == nil && len(s.bad) == 0 {
+		err = s.count()
+	}
 	if err == nil && len(step.Dead) > 0 {
 		err = s.deadLetters()
 	}
@@ -69,6 +72,18 @@ func (l *lane) stage(ctx context.Context, step *sinks.Step) ([]part, error) {
 		crash.Point(crash.FlushBegun)
 	}
 	return s.parts, err
+}
+
+// count makes sure that the parts hold as many records as the step says it has.
+func (s *stager) count() error {
+	var n int64
+	for _, p := range s.parts {
+		n += p.Records
+	}
+	if n != s.step.Records {
+		return fmt.Errorf("%w: the step has %d records, the parts %d; verify the log", errRefused, s.step.Records, n)
+	}
+	return nil
 }
 
 // inOrder writes the records as they come, whole runs at a time.
