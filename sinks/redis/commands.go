@@ -67,7 +67,8 @@ func lookup(name string) (keySpec, error) {
 	if spec, ok := specs()[name]; ok {
 		return spec, nil
 	}
-	if module, _, ok := strings.Cut(name, "."); ok && module != "" && module != "FT" {
+	lower := strings.ContainsFunc(name, func(r rune) bool { return 'a' <= r && r <= 'z' })
+	if module, _, ok := strings.Cut(name, "."); ok && !lower && module != "" && module != "FT" {
 		return oneKey, nil
 	}
 	return keySpec{}, fmt.Errorf("%w: %.40q is not a write command that can be part of a flush", ErrCommand, name)

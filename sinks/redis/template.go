@@ -2,6 +2,7 @@ package redis
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,61 +50,54 @@ type Template struct {
 // ErrMissing says that a document lacks a member that the template needs.
 var ErrMissing = errors.New("member is missing or null")
 
+// A shape says what a command is made of, besides its name: a word of the spec
+// each, and "*" and "name" for what the spec does not give.
+type shape struct {
+	words    string
+	defaults map[string]string // of words that may be empty; "value" defaults to the document
+	number   bool              // value is a number: its default is "1"
+}
+
+var shapes = map[string]shape{
+	"SET":     {words: "key value"},
+	"HSET":    {words: "key field value"},
+	"DEL":     {words: "key"},
+	"INCRBY":  {words: "key value", number: true},
+	"HINCRBY": {words: "key field value", number: true},
+	"RPUSH":   {words: "key value"},
+	"LPUSH":   {words: "key value"},
+	"SADD":    {words: "key value"},
+	"XADD":    {words: "key id name value", defaults: map[string]string{"id": "*", "name": "value"}},
+	"ZADD":    {words: "key score value"},
+	"ZINCRBY": {words: "key score value", defaults: map[string]string{"score": "1"}},
+}
+
 // NewTemplate checks a spec. Its errors name the pattern at fault.
 func NewTemplate(spec Spec) (*Template, error) {
 	t := &Template{op: strings.ToUpper(spec.Op)}
-	need := func(what, s string) {
-		t.args = append(t.args, pattern{what: what, text: s})
-	}
-	or := func(s, other string) string {
-		if s == "" {
-			return other
-		}
-		return s
-	}
-	need("key", spec.Key)
-	allowed := "value"
-	switch t.op {
-	case "SET", "RPUSH", "LPUSH", "SADD":
-		t.args = append(t.args, pattern{what: "value", text: spec.Value, doc: spec.Value == ""})
-	case "HSET":
-		allowed = "value field"
-		if t.all = spec.Field == "" && spec.Value == ""; !t.all {
-			need("field", spec.Field)
-			t.args = append(t.args, pattern{what: "value", text: spec.Value, doc: spec.Value == ""})
-		}
-	case "DEL":
-		allowed = ""
-	case "INCRBY":
-		need("value", or(spec.Value, "1"))
-	case "HINCRBY":
-		allowed = "value field"
-		need("field", spec.Field)
-		need("value", or(spec.Value, "1"))
-	case "XADD":
-		need("id", "*")
-		need("name", "value")
-		t.args = append(t.args, pattern{what: "value", text: spec.Value, doc: spec.Value == ""})
-	case "ZADD", "ZINCRBY":
-		allowed = "value score"
-		score := spec.Score
-		if t.op == "ZINCRBY" {
-			score = or(score, "1")
-		}
-		need("score", score)
-		t.args = append(t.args, pattern{what: "value", text: spec.Value, doc: spec.Value == ""})
-	default:
+	sh, ok := shapes[t.op]
+	if !ok {
 		return nil, fmt.Errorf("redis template: op %q: want set, hset, del, incrby, hincrby, rpush, lpush, sadd, xadd, zadd or zincrby", spec.Op)
 	}
-	for what, s := range map[string]string{"value": spec.Value, "field": spec.Field, "score": spec.Score} {
-		if s != "" && !strings.Contains(allowed, what) {
-			return nil, fmt.Errorf("redis template: op %s takes no %s", spec.Op, what)
+	given := map[string]string{"key": spec.Key, "value": spec.Value, "field": spec.Field, "score": spec.Score}
+	for word, s := range given {
+		if s != "" && !strings.Contains(sh.words, word) {
+			return nil, fmt.Errorf("redis template: op %s takes no %s", spec.Op, word)
 		}
 	}
-	for i := range t.args {
-		if err := t.args[i].parse(); err != nil {
-			return nil, fmt.Errorf("redis template: %s of %s: %w", t.args[i].what, spec.Op, err)
+	words := strings.Fields(sh.words)
+	if t.all = t.op == "HSET" && spec.Field == "" && spec.Value == ""; t.all {
+		words = words[:1]
+	}
+	for _, word := range words {
+		p := pattern{what: word, text: cmp.Or(given[word], sh.defaults[word])}
+		if word == "value" && p.text == "" {
+			p.text, p.doc = "1", !sh.number
 		}
+		if err := p.parse(); err != nil {
+			return nil, fmt.Errorf("redis template: %s of %s: %w", word, spec.Op, err)
+		}
+		t.args = append(t.args, p)
 	}
 	return t, nil
 }

@@ -1,0 +1,124 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/walsink/walsink/integration/servers"
+	"github.com/walsink/walsink/record"
+	"github.com/walsink/walsink/sinks"
+	"github.com/walsink/walsink/sinks/redis"
+)
+
+// benchRecords is how many records a step has in the benchmark.
+const benchRecords = 10_000
+
+// BenchmarkFlush compares a pipeline of the client library, which guarantees
+// nothing, with a flush of the same commands in a steady state.
+func BenchmarkFlush(b *testing.B) {
+	value := strings.Repeat("v", 100)
+	for name, command := range map[string]func(i int) redis.Command{
+		"set":  func(i int) redis.Command { return redis.Command{"SET", fmt.Sprint("key:", i), value} },
+		"hset": func(i int) redis.Command { return redis.Command{"HSET", fmt.Sprint("key:", i), "payload", value} },
+		"incr": func(i int) redis.Command { return redis.Command{"INCRBY", fmt.Sprint("n:", i%1000), "1"} },
+	} {
+		cmds := make([]redis.Command, benchRecords)
+		for i := range cmds {
+			cmds[i] = command(i)
+		}
+		addr := servers.Redis(b)
+		b.Run(name+"/pipeline", func(b *testing.B) { benchPipeline(b, addr, cmds) })
+		b.Run(name+"/walsink", func(b *testing.B) { benchSink(b, addr, cmds) })
+	}
+}
+
+func benchPipeline(b *testing.B, addr string, cmds []redis.Command) {
+	c := goredis.NewClient(&goredis.Options{Addr: addr})
+	defer c.Close()
+	for b.Loop() {
+		p := c.Pipeline()
+		for _, cmd := range cmds {
+			args := make([]any, len(cmd))
+			for i, a := range cmd {
+				args[i] = a
+			}
+			p.Do(context.Background(), args...)
+		}
+		if _, err := p.Exec(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(cmds)), "ns/record")
+}
+
+func benchSink(b *testing.B, addr string, cmds []redis.Command) {
+	c := goredis.NewClient(&goredis.Options{Addr: addr})
+	defer c.Close()
+	s, err := redis.Open(context.Background(), c, redis.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	id := sinks.LaneID{Sink: "bench", Lane: "0"}
+	lane, mark, err := s.Acquire(context.Background(), id)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer lane.Close()
+	blocks, h := benchBlocks(b, cmds)
+	b.ReportAllocs()
+	for b.Loop() {
+		batch := record.Batch{Seq: mark.Seq + 1, Checkpoint: mark.Checkpoint + 1, Prev: mark.Chain,
+			Records: h.Records(), Bytes: h.Bytes(), Digest: h.Sum(), Format: redis.Format}
+		next := mark
+		next.Seq, next.Checkpoint, next.Chain, next.Records = batch.Seq, batch.Checkpoint, batch.Chain(), mark.Records+batch.Records
+		step := &sinks.Step{ID: id, Prev: mark, Next: next, Batches: []sinks.Audit{{Batch: batch}},
+			Records: int64(batch.Records), Bytes: int64(batch.Bytes)}
+		step.Runs = func(yield func(sinks.Run, error) bool) {
+			first := uint64(0)
+			for _, block := range blocks {
+				if !yield(sinks.Run{First: first, Block: block}, nil) {
+					return
+				}
+				first += uint64(block.Len())
+			}
+		}
+		if _, err := lane.Flush(context.Background(), step); err != nil {
+			b.Fatal(err)
+		}
+		mark = next
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(cmds)), "ns/record")
+}
+
+// benchBlocks packs the commands as the log does.
+func benchBlocks(b *testing.B, cmds []redis.Command) ([]record.Block, *record.Hasher) {
+	h := record.NewHasher()
+	var blocks []record.Block
+	var bld record.Builder
+	flush := func() {
+		data := append([]byte(nil), bld.Finish(h)...)
+		block, err := record.Decode(data, record.Block{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		blocks = append(blocks, block)
+		bld.Reset()
+	}
+	for _, cmd := range cmds {
+		if err := bld.Append(rec(b, cmd)); err != nil {
+			b.Fatal(err)
+		}
+		if bld.Full() {
+			flush()
+		}
+	}
+	if bld.Len() > 0 {
+		flush()
+	}
+	return blocks, h
+}
