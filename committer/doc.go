@@ -40,7 +40,8 @@
 //
 //	transient, ambiguous,   wait, try the same step again: for ever, or MaxAttempts.
 //	moved, unclassified     The wait is random up to a bound that doubles
-//	cancelled               as transient, but not counted as an error of the store
+//	cancelled               as transient if it was StepTimeout; if it was Close, the
+//	                        batch stays for the next start
 //	poison                  stop; or, with DeadLetters, put the records aside, see below
 //	permanent               stop
 //	fenced                  (the mark cannot be read) stop: a newer owner exists

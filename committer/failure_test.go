@@ -86,6 +86,9 @@ func TestC030CallsAreBounded(t *testing.T) {
 		if d := time.Since(start); d < 20*time.Second || d > 21*time.Second {
 			t.Fatalf("took %v", d)
 		}
+		if st := w.status(); st.Errors["cancelled"] != 1 || st.LastError == "" {
+			t.Fatalf("status %+v", st)
+		}
 	})
 }
 

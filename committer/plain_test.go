@@ -1,7 +1,9 @@
 package committer_test
 
 import (
+	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -262,4 +264,29 @@ func TestWrongFormat(t *testing.T) {
 	w.open()
 	w.wantStop(committer.ErrFormat, `"other"`, `"bytes"`, "checkpoint 3", "drain")
 	w.want("old", "old too")
+}
+
+func TestStatusText(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	w.add(1, "x")
+	w.drain()
+	w.close()
+	data, err := json.Marshal(w.status())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"lane":"a"`, `"state":"closed"`, `"checkpoint":1`, `"steps":1`, `"pending_batches":0`} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("%s does not hold %s", data, want)
+		}
+	}
+	for got, want := range map[string]string{
+		committer.Connected.String(): "connected", committer.Covered.String(): "covered", committer.Resume.String(): "resume",
+		committer.Outcome(9).String(): "outcome(9)", committer.StateVerifying.String(): "verifying", committer.State(99).String(): "state(99)",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
 }

@@ -70,7 +70,8 @@ type Counters struct {
 	Batches uint64 `json:"batches"`
 	Records uint64 `json:"records"`
 	Dead    uint64 `json:"dead"`
-	// Errors counts errors of the sink by kind, except Cancelled.
+	// Errors counts errors of the sink by kind. Cancelled are those that did not
+	// return within StepTimeout or MarkTimeout; those cut short by Close do not count.
 	Errors map[string]uint64 `json:"errors,omitempty"`
 }
 
@@ -127,9 +128,10 @@ func (l *lane) retrying(s State, wait time.Duration) {
 	l.update(func(st *LaneStatus) { st.State, st.NextRetry = s, time.Now().Add(wait) })
 }
 
-// failing notes an error that does not stop the lane, at least not yet.
+// failing notes an error that does not stop the lane, at least not yet. What Close
+// has cut short is no error of the store.
 func (l *lane) failing(kind sinks.Kind, err error) {
-	if kind == sinks.Cancelled {
+	if kind == sinks.Cancelled && l.c.ctx.Err() != nil {
 		return
 	}
 	l.update(func(st *LaneStatus) {
