@@ -35,7 +35,6 @@ var sentinels = []struct {
 	{wal.ErrUnsupported, codeState},
 	{committer.ErrDamaged, codeState},
 	{pipeline.ErrConfig, codeUsage},
-	{context.Canceled, codeInterrupted},
 }
 
 // kinds are the codes of a store's errors.
@@ -55,7 +54,7 @@ func classify(err error) code {
 		return codeOK
 	}
 	for _, s := range sentinels {
-		if errors.Is(err, s.err) && !(s.err == context.Canceled && isA[*sinks.Error](err)) {
+		if errors.Is(err, s.err) {
 			return s.code
 		}
 	}
@@ -63,6 +62,8 @@ func classify(err error) code {
 		return kinds[e.Kind]
 	}
 	switch {
+	case errors.Is(err, context.Canceled):
+		return codeInterrupted
 	case isA[*usageError](err):
 		return codeUsage
 	case isA[*inputError](err):

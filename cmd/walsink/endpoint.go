@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// An endpoint is a parsed SRC or DST: "scheme:path?key=value&...". Everything
+// An endpoint is a parsed DST: "scheme:path?key=value&...". Everything
 // between the first colon and the first question mark is the path, as it is.
 type endpoint struct {
 	scheme string
@@ -20,24 +20,24 @@ type endpoint struct {
 	raw string
 }
 
-// parseEndpoint reads a SRC or DST. flag names the flag in errors, which hold
-// no part of a text with "//" in it: that may be a password.
-func parseEndpoint(flag, text string) (endpoint, error) {
+// parseEndpoint reads a DST. Its errors hold no part of a text with "//" in it:
+// that may be a password.
+func parseEndpoint(text string) (endpoint, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
 	if !ok || scheme == "" || strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
-		return endpoint{}, usagef("%s %q: want SCHEME:WHERE, as in ndjson:events.ndjson or file:out", flag, hideURL(text))
+		return endpoint{}, usagef("--to %q: want SCHEME:WHERE, as in file:out", hideURL(text))
 	}
 	path, query, _ := strings.Cut(rest, "?")
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return endpoint{}, usagef("%s %s: the part after '?' is not key=value&key=value", flag, scheme)
+		return endpoint{}, usagef("--to %s: the part after '?' is not key=value&key=value", scheme)
 	}
 	return endpoint{scheme: scheme, path: path, query: values, raw: text}, nil
 }
 
 func hideURL(text string) string {
-	if i := strings.Index(text, "//"); i >= 0 {
-		return text[:i] + "//..."
+	if before, _, ok := strings.Cut(text, "//"); ok {
+		return before + "//..."
 	}
 	return text
 }

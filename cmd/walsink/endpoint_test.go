@@ -24,7 +24,7 @@ func TestEndpointParse(t *testing.T) {
 		{text: "file:out?a;b", err: "not key=value"},
 	}
 	for _, tt := range tests {
-		e, err := parseEndpoint("--to", tt.text)
+		e, err := parseEndpoint(tt.text)
 		if tt.err != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.err) || classify(err) != codeUsage {
 				t.Errorf("%q: got %v, want %q as a usage error", tt.text, err, tt.err)
@@ -39,7 +39,7 @@ func TestEndpointParse(t *testing.T) {
 
 func TestEndpointErrorHoldsNoPassword(t *testing.T) {
 	for _, text := range []string{"//u:canary@h", "postgres://u:canary@h/db?x=%zz&password=canary", "postgres://u:canary@h/db?canary;"} {
-		_, err := parseEndpoint("--to", text)
+		_, err := parseEndpoint(text)
 		if err == nil || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%q: got %v", text, err)
 		}
@@ -51,7 +51,7 @@ func TestEndpointFilePath(t *testing.T) {
 		"file:out": "out", "file:out/": "out", "file:./a/../b": "b", "file:/abs": "/abs", "file:///abs": "/abs",
 		"file:": "", "file://host/out": "",
 	} {
-		e, err := parseEndpoint("--to", text)
+		e, err := parseEndpoint(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestEndpointOptions(t *testing.T) {
 		{"zz=1&aa=2", `unknown option "aa"`},
 	}
 	for _, tt := range tests {
-		e, err := parseEndpoint("--to", "file:out?"+tt.query)
+		e, err := parseEndpoint("file:out?" + tt.query)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func FuzzEndpoint(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		e, err := parseEndpoint("--to", text)
+		e, err := parseEndpoint(text)
 		if err != nil {
 			if classify(err) != codeUsage {
 				t.Fatalf("%q: not a usage error: %v", text, err)

@@ -51,7 +51,7 @@ type target struct {
 }
 
 func parseTarget(text string) (target, error) {
-	e, err := parseEndpoint("--to", text)
+	e, err := parseEndpoint(text)
 	if err != nil {
 		return target{}, err
 	}

@@ -83,18 +83,30 @@ func (a *app) exportBatch(l *wal.Log, lane string, seq uint64) error {
 	}
 	w := bufio.NewWriterSize(a.out, 1<<16)
 	for block, err := range l.Blocks(lane, seq) {
+		if err == nil {
+			err = writeLines(w, block)
+		}
 		if err != nil {
 			return errors.Join(w.Flush(), fmt.Errorf("export %s:%d: %w", lane, seq, err))
 		}
-		for i := range block.Len() {
-			rec := block.Record(i)
-			w.Write(rec) // the error stays until Flush
-			if len(rec) == 0 || rec[len(rec)-1] != '\n' {
-				w.WriteByte('\n')
-			}
-		}
 	}
 	return w.Flush()
+}
+
+// writeLines writes the records of a block, each with a line end.
+func writeLines(w *bufio.Writer, block record.Block) error {
+	for _, rec := range block.All() {
+		if _, err := w.Write(rec); err != nil {
+			return err
+		}
+		if len(rec) > 0 && rec[len(rec)-1] == '\n' {
+			continue
+		}
+		if err := w.WriteByte('\n'); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (a *app) printDamage(ctx context.Context, l *wal.Log, dir string) error {

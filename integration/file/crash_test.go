@@ -87,6 +87,39 @@ func TestCrashPoints(t *testing.T) {
 	}
 }
 
+// TestCrashTwice kills the process again while it recovers. C101, Q03.
+func TestCrashTwice(t *testing.T) {
+	firsts := []string{"seal-synced:2", "complete-received:2", "flush-begun:2", "flush-mark-written:2", "file-renamed:2", "flush-answered:2", "flush-noted:2"}
+	seconds := []crash.Name{crash.OpenPending, crash.FenceRaised, crash.FlushMarkRead, crash.FlushBegun, crash.FilePublish, crash.FileRenamed, crash.OpenFlushed, crash.CompleteReceived}
+	if testing.Short() {
+		firsts = firsts[3:5]
+	}
+	for _, first := range firsts {
+		t.Run(first, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, crashBuild)
+			r.flags = append(r.flags, crashFlags...)
+			in := newInput(t, r.input, 12_000)
+			r.crashAt(first)
+			for _, second := range seconds {
+				r.env = []string{"WALSINK_CRASH=" + string(second)}
+				if res := r.run(); res.code == exitOK {
+					in.grow(t, 12_000)
+				} else if res.code != exitKilled {
+					t.Fatalf("%s: exit code %d\n%s", second, res.code, res.stderr)
+				}
+				if err := r.lanes().Sound(in.lines); err != nil {
+					t.Fatalf("after %s: %v", second, err)
+				}
+			}
+			r.env = nil
+			if err := r.check(in.lines); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
 // crashAt runs the job to a hit of a crash point, which must come.
 func (r *rig) crashAt(point string) {
 	r.t.Helper()
