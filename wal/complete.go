@@ -109,6 +109,7 @@ func (l *Log) truncate() error {
 			continue
 		}
 		for _, b := range ln.batches[keep:] {
+			b.gone = true
 			l.voids[b.id] = b.footer
 			l.release(b)
 		}
@@ -270,7 +271,7 @@ func (l *Log) restart(ln *Lane, state laneState) {
 	l.discardOpen(ln)
 	now := l.opts.now()
 	for _, b := range slices.Concat(ln.batches, ln.cut) {
-		b.since = now
+		b.since, b.gone = now, true
 		ln.aside = append(ln.aside, b)
 	}
 	ln.batches, ln.cut = nil, nil

@@ -52,6 +52,7 @@ type batch struct {
 	notes    []uint64  // generations of notes
 	since    time.Time // when it was committed or set aside
 	pins     int       // readers; not dropped meanwhile
+	gone     bool      // void or set aside
 }
 
 // generations are those that the batch needs, each once.

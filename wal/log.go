@@ -95,8 +95,8 @@ func Open(dir string, opts Options) (*Log, error) {
 	return l, nil
 }
 
-// Close syncs what was sealed and closes the log. Records of open batches are
-// forgotten. Close is idempotent.
+// Close syncs what was sealed since Open and closes the log. Records of open
+// batches are forgotten. Close is idempotent.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -105,7 +105,7 @@ func (l *Log) Close() error {
 	}
 	l.closed = true
 	failed := l.failure()
-	closed := error(ErrClosed)
+	closed := ErrClosed
 	l.failed.CompareAndSwap(nil, &closed)
 	l.broadcast()
 	l.mu.Unlock()

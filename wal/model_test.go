@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/walsink/walsink/record"
 	"pgregory.net/rapid"
+
+	"github.com/walsink/walsink/record"
 )
 
 // A modelLane is what a lane must be, by the promises of the package.
@@ -38,6 +39,7 @@ type model struct {
 	next      uint64 // next checkpoint
 	completed uint64 // acknowledged
 	serial    int
+	foreign   bool // another process left something that was not synced since
 }
 
 func (m *model) check(err error) {
@@ -95,6 +97,7 @@ func (m *model) seal() {
 }
 
 func (m *model) acknowledged() {
+	m.foreign = false
 	for _, ml := range m.lanes {
 		ml.acked = len(ml.sealed)
 	}
@@ -156,7 +159,9 @@ func (m *model) reset() {
 
 func (m *model) reopen() {
 	m.check(m.log.Close())
-	m.acknowledged() // closing syncs
+	if !m.foreign {
+		m.acknowledged() // closing syncs
+	}
 	for _, ml := range m.lanes {
 		ml.open = nil
 	}
@@ -167,7 +172,7 @@ func (m *model) reopen() {
 func (m *model) powerCut() {
 	left := m.backend.powerCut(rapid.IntRange(0, 5).Draw(m.t, "unsynced"))
 	_ = m.log.Close() // of the world that is no more
-	m.backend = left
+	m.backend, m.foreign = left, true
 	m.opened()
 	m.adopt()
 }
@@ -175,7 +180,7 @@ func (m *model) powerCut() {
 func (m *model) kill() {
 	left := m.backend.kill()
 	_ = m.log.Close()
-	m.backend = left
+	m.backend, m.foreign = left, true
 	m.opened()
 	m.adopt()
 }
@@ -232,7 +237,7 @@ func (m *model) look() {
 
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp("", "walmodel")
+		dir, err := os.MkdirTemp("", "walmodel") //nolint:usetesting // one for each run of the model
 		if err != nil {
 			t.Fatal(err)
 		}

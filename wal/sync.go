@@ -81,7 +81,9 @@ func (l *Log) syncOnce() error {
 		g.foreign = false
 	}
 	for _, b := range sealed {
-		b.lane.durable = max(b.lane.durable, b.Seq)
+		if !b.gone {
+			b.lane.durable = max(b.lane.durable, b.Seq)
+		}
 	}
 	l.mu.Unlock()
 	if len(sealed) > 0 {

@@ -41,7 +41,7 @@ func (l *Log) retireFull() {
 		size, err := g.retire()
 		l.mu.Lock()
 		if err != nil {
-			l.failLocked(err)
+			_ = l.failLocked(err)
 		} else {
 			l.retiring = l.retiring[1:]
 			g.values, g.index = size, 0
@@ -75,7 +75,7 @@ func (l *Log) prepareNext() {
 	case errors.Is(err, ErrNoSpace):
 		l.nextErr = err
 	default:
-		l.failLocked(err)
+		_ = l.failLocked(err)
 	}
 	l.broadcast()
 }
@@ -148,7 +148,7 @@ func (l *Log) dropUnneeded() {
 	}
 	if err != nil {
 		if !errors.Is(err, ErrNoSpace) && !errors.Is(err, ErrClosed) {
-			l.fail(err)
+			_ = l.fail(err)
 		}
 		return
 	}
@@ -158,7 +158,7 @@ func (l *Log) dropUnneeded() {
 	for _, g := range unneeded {
 		if err := l.dropGeneration(g); err != nil {
 			l.mu.Lock()
-			l.failLocked(err)
+			_ = l.failLocked(err)
 			l.mu.Unlock()
 			return
 		}

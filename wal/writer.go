@@ -43,7 +43,7 @@ func (l *Log) writeBlock(j job, key []byte) []byte {
 		}
 		l.mu.Lock()
 		if err != nil {
-			l.failLocked(err)
+			_ = l.failLocked(err)
 		} else {
 			b.add(g)
 			g.charge(entry{key, value})
