@@ -412,3 +412,39 @@ func TestClusterFrozenOwner(t *testing.T) {
 	in.finish(t, next, m)
 	checkSpread(t, c, 600)
 }
+
+// TestClusterShardDown has one shard down: lanes that do not need it go on.
+func TestClusterShardDown(t *testing.T) {
+	c := startCluster(t)
+	s := open(t, c.ClusterClient, redis.Options{})
+	// Find a lane and a key that both live on the second node.
+	on := func(n int, pattern string) string {
+		for i := 0; ; i++ {
+			name := fmt.Sprintf(pattern, i)
+			if slot := c.ClusterKeySlot(t.Context(), name).Val(); slot >= int64(n*slots/3) && slot < int64((n+1)*slots/3) {
+				return name
+			}
+		}
+	}
+	lane := strings.TrimSuffix(strings.TrimPrefix(on(1, "{test/%d}"), "{test/"), "}")
+	in := newInput(lane)
+	for range 20 {
+		in.batch(t, redis.Command{"INCR", on(1, "k%d")})
+	}
+	other := newInput(strings.TrimSuffix(strings.TrimPrefix(on(1, "{test/x%d}"), "{test/"), "}"))
+	other.batch(t, redis.Command{"INCR", on(1, "k%d")}, redis.Command{"INCR", on(0, "k%d")})
+	l, mark := acquire(t, s, in.id)
+	ol, omark := acquire(t, s, other.id)
+	mark = in.upTo(2).finish(t, l, mark)
+	c.nodes[0].kill()
+	mark = in.finish(t, l, mark)
+	if mark.Seq != 20 {
+		t.Errorf("mark %+v", mark)
+	}
+	if _, err := ol.Flush(t.Context(), other.step(omark, 0)); err == nil {
+		t.Error("a flush to the shard that is down went through")
+	}
+	if got := c.Get(t.Context(), on(1, "k%d")).Val(); got != "20" && got != "21" {
+		t.Errorf("k = %s", got)
+	}
+}

@@ -75,10 +75,10 @@ func (s *Sink) check(ctx context.Context) error {
 			return &sinks.Error{Kind: sinks.Permanent, Op: "open", Err: fmt.Errorf("redis %s: %w", addr, err)}
 		}
 	}
-	if err != nil {
+	if err != nil && len(infos) == 0 {
 		return &sinks.Error{Kind: classify(ctx, err, false), Op: "open", Err: fmt.Errorf("%s: %w", s.info.Target, redact(err))}
 	}
-	s.checked.Store(true)
+	s.checked.Store(err == nil) // a shard that is down is looked at next time
 	return nil
 }
 
