@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -70,6 +71,9 @@ func (s *Sink) checkSize(dst []byte, from int) ([]byte, error) {
 // appendEscaped appends text as a field of COPY's text format. The four bytes
 // that mean something there are escaped; nothing else has to be.
 func appendEscaped(dst, text []byte) []byte {
+	if len(text) > 16 && isClean(text) { // four vectorized searches beat one loop
+		return append(dst, text...)
+	}
 	start := 0
 	for i, c := range text {
 		var e byte
@@ -92,13 +96,17 @@ func appendEscaped(dst, text []byte) []byte {
 	return append(dst, text[start:]...)
 }
 
+func isClean(text []byte) bool {
+	return bytes.IndexByte(text, '\\') < 0 && bytes.IndexByte(text, '\n') < 0 && bytes.IndexByte(text, '\t') < 0 && bytes.IndexByte(text, '\r') < 0
+}
+
 // appendNull appends a null field.
 func appendNull(dst []byte) []byte { return append(dst, '\\', 'N') }
 
 // checkText says why the server could not store text in a column of type t, or
 // returns "". What the type's input function thinks of it is checked elsewhere.
 func checkText(t *typ, text []byte) string {
-	if i := indexNUL(text); i >= 0 {
+	if i := bytes.IndexByte(text, 0); i >= 0 {
 		return fmt.Sprintf("NUL character at byte %d, which Postgres cannot store", i)
 	}
 	if !utf8.Valid(text) {
@@ -110,13 +118,4 @@ func checkText(t *typ, text []byte) string {
 		}
 	}
 	return ""
-}
-
-func indexNUL(text []byte) int {
-	for i, c := range text {
-		if c == 0 {
-			return i
-		}
-	}
-	return -1
 }

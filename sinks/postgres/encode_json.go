@@ -241,12 +241,8 @@ func appendText(dst []byte, t *typ, text []byte) ([]byte, string) {
 		if s := string(text); s != "true" && s != "false" && s != "t" && s != "f" {
 			reason = "not true or false"
 		}
-	case kindInt2:
-		return appendInt(dst, text, 16)
-	case kindInt4:
-		return appendInt(dst, text, 32)
-	case kindInt8:
-		return appendInt(dst, text, 64)
+	case kindInt2, kindInt4, kindInt8:
+		return appendInt(dst, text, intBits(t.kind))
 	case kindFloat4:
 		reason = checkFloat(text, 32)
 	case kindFloat8:

@@ -147,9 +147,25 @@ func (sc *scratch) scalar(dst []byte, t *typ, text []byte, isJSON, fits bool) ([
 	return dst, "a value of another type"
 }
 
+// intBits is the size of an integer column, or 0.
+func intBits(k kind) int {
+	switch k {
+	case kindInt2:
+		return 16
+	case kindInt4:
+		return 32
+	case kindInt8:
+		return 64
+	}
+	return 0
+}
+
 func isNumber(k kind) bool { return kindInt2 <= k && k <= kindNumeric }
 
 func (sc *scratch) goInt(dst []byte, t *typ, n int64) ([]byte, string) {
+	if bits := intBits(t.kind); bits > 0 {
+		return strconv.AppendInt(dst, n, 10), checkBits(n, bits)
+	}
 	return sc.scalar(dst, t, strconv.AppendInt(sc.aux[:0], n, 10), t.kind == kindJSON || t.kind == kindJSONB, isNumber(t.kind) || t.kind == kindText)
 }
 

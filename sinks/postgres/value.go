@@ -141,13 +141,12 @@ func isPlain(text []byte) bool {
 	return 0 < digits && digits <= 30 && points <= 1
 }
 
-// checkInt is for a column of the given number of bits.
-func checkInt(text []byte, bits int) (int64, string) {
-	n, reason := parseInt(text)
-	if reason == "" && n != n<<(64-bits)>>(64-bits) {
-		reason = fmt.Sprintf("number out of range of %d bits", bits)
+// checkBits says whether n fits an integer column of the given size.
+func checkBits(n int64, bits int) string {
+	if n != n<<(64-bits)>>(64-bits) {
+		return fmt.Sprintf("number out of range of %d bits", bits)
 	}
-	return n, reason
+	return ""
 }
 
 // checkFloat is for a column of the given number of bits. The server refuses
@@ -377,6 +376,9 @@ func finish(dst []byte, c clock, reason string) ([]byte, string) {
 
 // appendInt appends a whole number for a column of the given number of bits.
 func appendInt(dst, text []byte, bits int) ([]byte, string) {
-	n, reason := checkInt(text, bits)
+	n, reason := parseInt(text)
+	if reason == "" {
+		reason = checkBits(n, bits)
+	}
 	return strconv.AppendInt(dst, n, 10), reason
 }
