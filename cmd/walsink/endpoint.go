@@ -107,6 +107,16 @@ func (o *options) size(key string, def int64) int64 {
 	return n
 }
 
+// count returns the number that key says, or 0.
+func (o *options) count(key string) int {
+	v := o.text(key, "0")
+	n, err := strconv.ParseUint(v, 10, 31)
+	if err != nil {
+		o.fail(key, strconv.Quote(v)+" is not a number")
+	}
+	return int(n)
+}
+
 // duration returns the duration that key says, or def.
 func (o *options) duration(key string, def time.Duration) time.Duration {
 	v := o.text(key, "")

@@ -24,7 +24,7 @@ func openFile(ctx context.Context, e endpoint, sample sampler) (opened, error) {
 		Format:       q.choice("format", "ndjson", "csv", "raw"),
 		Compress:     q.choice("compress", "", "gzip", "zstd"),
 		BucketField:  q.field("bucket"),
-		MaxBuckets:   int(q.size("max-buckets", 0)),
+		MaxBuckets:   q.count("max-buckets"),
 		MaxPartBytes: q.size("part-bytes", 0),
 		StepBytes:    q.size("step-bytes", 0),
 		Mode:         q.mode("mode"),

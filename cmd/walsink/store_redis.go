@@ -62,7 +62,7 @@ func redisOptions(e endpoint) (redis.Spec, redis.Options, url.Values, error) {
 	opts := redis.Options{
 		Prefix:        q.text("prefix", ""),
 		ForceEviction: q.choice("force-eviction", "no", "yes") == "yes",
-		WaitReplicas:  int(q.size("wait-replicas", 0)),
+		WaitReplicas:  q.count("wait-replicas"),
 		WaitAOF:       q.choice("wait-aof", "no", "yes") == "yes",
 		WaitTimeout:   q.duration("wait-timeout", time.Second),
 	}
