@@ -111,9 +111,8 @@ func crashRun(t *testing.T, dir, point string) bool {
 	if err == nil {
 		return false
 	}
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	if ws, is := syscall.WaitStatus(0), false; ok {
-		if ws, is = exit.Sys().(syscall.WaitStatus); is && ws.Signal() == syscall.SIGKILL {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signal() == syscall.SIGKILL {
 			return true
 		}
 	}
