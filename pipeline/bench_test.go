@@ -1,0 +1,76 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/walsink/walsink/checkpoint"
+)
+
+// A countingOutput takes records and forgets them.
+type countingOutput struct{ lanes []*countingLane }
+
+type countingLane struct{ n int }
+
+func (o *countingOutput) Lane(context.Context, string) (Lane, error) {
+	l := &countingLane{}
+	o.lanes = append(o.lanes, l)
+	return l, nil
+}
+func (o *countingOutput) Seal(context.Context, uint64, []byte) error { return nil }
+func (o *countingOutput) Complete(context.Context, uint64) error     { return nil }
+func (o *countingOutput) Drain(context.Context) error                { return nil }
+func (l *countingLane) Append(context.Context, []byte) error {
+	l.n++
+	return nil
+}
+
+// BenchmarkAlignment is two sources into four lanes with a checkpoint each 10 ms,
+// with and without alignment.
+func BenchmarkAlignment(b *testing.B) {
+	a, c := numbers("a", 300000, 1000), numbers("b", 300000, 1000)
+	for _, mode := range []checkpoint.Mode{checkpoint.ExactlyOnce, checkpoint.AtLeastOnce} {
+		b.Run("mode="+mode.String(), func(b *testing.B) {
+			checkpoints := uint64(0)
+			for b.Loop() {
+				out := &countingOutput{}
+				p := &Pipeline{
+					Sources: []Input{input("a", a), input("b", c)}, Lanes: 4, Route: ByField("key"), Mode: mode,
+					Stages:  []Stage{Keyed("count", MemoryState{}, count)},
+					Outputs: []Sink{{Name: "out", Open: func(context.Context, Restored) (Output, error) { return out, nil }}},
+					Storage: &checkpoint.Memory{}, Checkpoints: checkpoint.Options{Interval: 10 * time.Millisecond}, Logger: quiet(),
+				}
+				sum, err := p.Run(b.Context())
+				if err != nil || sum.Emitted != 600000 {
+					b.Fatal(sum, err)
+				}
+				checkpoints += sum.Checkpoints
+			}
+			b.ReportMetric(600000*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+			b.ReportMetric(float64(checkpoints)/float64(b.N), "checkpoints")
+		})
+	}
+}
+
+// BenchmarkRunner is what the runner costs per record without transforms.
+func BenchmarkRunner(b *testing.B) {
+	recs := numbers("a", 500000, 1000)
+	for _, lanes := range []int{1, 4} {
+		b.Run(fmt.Sprintf("lanes=%d", lanes), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				p := &Pipeline{
+					Sources: []Input{input("a", recs)}, Lanes: lanes, Route: ByField("key"),
+					Outputs: []Sink{{Name: "out", Open: func(context.Context, Restored) (Output, error) { return &countingOutput{}, nil }}},
+					Logger:  quiet(),
+				}
+				if sum, err := p.Run(b.Context()); err != nil || sum.Emitted != 500000 {
+					b.Fatal(sum, err)
+				}
+			}
+			b.ReportMetric(500000*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+		})
+	}
+}
