@@ -192,8 +192,12 @@ func (o *Output) Checkpoint(ctx context.Context, pos []byte) (uint64, error) {
 
 // Seal ends the open batch of every lane under checkpoint n, durably, with one
 // fsync. n must be above the checkpoint before. The records become visible when n
-// or a later checkpoint completes.
+// or a later checkpoint completes. If ctx has ended nothing is done; once begun, a
+// seal is not interrupted.
 func (o *Output) Seal(ctx context.Context, n uint64, pos []byte) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
 	if err := o.admit(n, pos); err != nil {
 		return err
 	}
