@@ -78,8 +78,8 @@ var (
 )
 
 // A Coordinator decides when checkpoints are triggered, aborted and complete.
-// Make one with NewCoordinator. Every method that takes now returns what is to
-// be done, in order; now must not go back.
+// Make one with NewCoordinator. The methods return what is to be done, in order;
+// now must not go back.
 type Coordinator struct {
 	opts     Options
 	pending  []*Pending // ascending by ID; storing ones included
@@ -151,7 +151,7 @@ func (c *Coordinator) Deadline() (time.Time, bool) {
 // Ack says that a task has done its part of a checkpoint. An ack for a
 // checkpoint that has ended means nothing; for one that was never triggered, or a
 // second one, it is an error.
-func (c *Coordinator) Ack(now time.Time, id uint64, task int) ([]Action, error) {
+func (c *Coordinator) Ack(id uint64, task int) ([]Action, error) {
 	if id > c.last {
 		return nil, fmt.Errorf("ack of checkpoint %d by task %d: %w", id, task, ErrUnknown)
 	}

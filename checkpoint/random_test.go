@@ -136,7 +136,7 @@ func (m *coordModel) ack(rt *rapid.T) {
 	}
 	task := m.acked[id]
 	m.acked[id]++
-	actions, err := m.c.Ack(m.now, id, task)
+	actions, err := m.c.Ack(id, task)
 	if err != nil {
 		rt.Fatal(err)
 	}

@@ -88,7 +88,7 @@ func TestDamagedNewest(t *testing.T) {
 	for n := range whole {
 		damage(whole[:n], fmt.Sprintf("first %d bytes", n))
 	}
-	for i := 0; i < len(whole); i++ {
+	for i := range whole {
 		b := bytes.Clone(whole)
 		b[i] ^= 1 << (i % 8)
 		damage(b, fmt.Sprintf("byte %d", i))

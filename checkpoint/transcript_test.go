@@ -146,7 +146,7 @@ func (s *script) coordinate(words []string) []string {
 	case "tick":
 		actions = s.coord.Tick(s.now)
 	case "ack":
-		actions, err = s.coord.Ack(s.now, uint64(arg(1)), arg(2))
+		actions, err = s.coord.Ack(uint64(arg(1)), arg(2))
 	case "decline":
 		actions = s.coord.Decline(s.now, uint64(arg(1)), errors.New("disk full"))
 	case "stored":

@@ -96,8 +96,9 @@ type Aborter interface {
 
 // A Watcher is an optional ability of an Output: failing on its own.
 type Watcher interface {
-	// Failed is closed when the output can take nothing more; Err says why.
+	// Failed is closed when the output can take nothing more.
 	Failed() <-chan struct{}
+	// Err says why Failed was closed; nil before.
 	Err() error
 }
 

@@ -25,7 +25,6 @@ type fakeStore struct {
 	known  bool                   // the log exists
 	sealed uint64                 // highest id ever sealed, in the log
 
-	stateful bool
 	down     bool // flushes do nothing
 	calls    []string
 	failSeal func(n uint64) error

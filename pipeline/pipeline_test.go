@@ -6,9 +6,10 @@ import (
 	"slices"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/walsink/walsink/checkpoint"
 	"github.com/walsink/walsink/sources"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

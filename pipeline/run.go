@@ -237,18 +237,17 @@ func (ph *phase) stop() []checkpoint.Action {
 }
 
 func (ph *phase) handle(e event) ([]checkpoint.Action, error) {
-	now := time.Now()
 	switch e.kind {
 	case sourceEvent:
 		if c := ph.cuts[e.id]; c != nil {
 			c.sources[e.index] = e.place
 		}
-		return ph.coord.Ack(now, e.id, e.index)
+		return ph.coord.Ack(e.id, e.index)
 	case laneEvent:
 		if c := ph.cuts[e.id]; c != nil {
 			c.parts[e.index] = e.parts
 		}
-		return ph.coord.Ack(now, e.id, len(ph.readers)+e.index)
+		return ph.coord.Ack(e.id, len(ph.readers)+e.index)
 	case endEvent:
 		if ph.left--; ph.left > 0 || ph.stopping {
 			return nil, nil

@@ -224,7 +224,8 @@ func (c *cursor) mark() mark {
 // record is taken together with the record behind it, so that the position is
 // always right behind a record.
 func (c *cursor) next() ([]byte, error) {
-	skip, lines, ok := c.skipBOM()
+	skip, ok := c.skipBOM()
+	lines := 0
 	for ok {
 		b := c.buf[c.start+skip : c.end]
 		if len(b) == 0 {
@@ -265,15 +266,15 @@ var bom = []byte("\xef\xbb\xbf")
 
 // skipBOM returns the length of a byte order mark at the beginning of the file. It
 // is false if more bytes are needed to tell.
-func (c *cursor) skipBOM() (size, lines int, ok bool) {
+func (c *cursor) skipBOM() (size int, ok bool) {
 	if c.off > 0 {
-		return 0, 0, true
+		return 0, true
 	}
 	b := c.buf[c.start:c.end]
 	if bytes.HasPrefix(b, bom) {
-		return len(bom), 0, true
+		return len(bom), true
 	}
-	return 0, 0, c.eof || !bytes.HasPrefix(bom, b)
+	return 0, c.eof || !bytes.HasPrefix(bom, b)
 }
 
 // fill reads more bytes behind those in the buffer, and moves those to the front

@@ -100,8 +100,8 @@ func (fo *follower) read(ctx context.Context, limit int) ([][]byte, error) {
 
 // poll asks each file once, beginning after the one that had something last.
 func (fo *follower) poll(limit int) ([][]byte, error) {
-	for i := 0; i < len(fo.tails); i++ { // a file that was cut changes the list
-		n := (fo.turn + i) % len(fo.tails)
+	for i := range fo.tails {
+		n := (fo.turn + i) % len(fo.tails) // the list may grow meanwhile
 		t := fo.tails[n]
 		if fo.waits(n) {
 			continue

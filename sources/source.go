@@ -14,9 +14,13 @@ import (
 // A Source is what Parse returns; it is a pipeline.Source, where each method is
 // documented.
 type Source interface {
+	// Open starts reading at a position, nil for the beginning.
 	Open(ctx context.Context, position []byte) error
+	// Read returns the next records, valid until the next call; io.EOF at the end.
 	Read(ctx context.Context, limit int) ([][]byte, error)
+	// Position returns where to resume after the last record returned.
 	Position() []byte
+	// Close releases what Open took.
 	Close() error
 }
 

@@ -118,10 +118,7 @@ func TestStore(t *testing.T) {
 // restored.
 func TestRandom(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		dir, err := os.MkdirTemp(t.TempDir(), "s")
-		if err != nil {
-			rt.Fatal(err)
-		}
+		dir := t.TempDir()
 		type saved struct {
 			id    uint64
 			parts [][]byte

@@ -151,7 +151,7 @@ func (s *Store) identify() error {
 		return err
 	}
 	s.id = make([]byte, idSize)
-	rand.Read(s.id) //nolint:errcheck // documented never to fail
+	rand.Read(s.id)
 	return s.write(func(wb *badger.WriteBatch) error { return wb.Set(idKey, s.id) })
 }
 
