@@ -177,8 +177,10 @@ func (l *Log) putNote(b *batch, value []byte) error {
 		return err
 	}
 	if !b.needs(g.number) {
-		b.notes = append(b.notes, g.number)
 		g.live++
+	}
+	if !slices.Contains(b.notes, g.number) {
+		b.notes = append(b.notes, g.number)
 	}
 	return nil
 }

@@ -246,6 +246,9 @@ func TestNotes(t *testing.T) {
 		if err := l.PutNote(testLane, 1, note); err != nil {
 			t.Fatal(err)
 		}
+		if got, err := l.Note(testLane, 1); err != nil || !bytes.Equal(got, note) {
+			t.Fatalf("note of %d bytes before reopen, %v", len(got), err)
+		}
 		put(t, l, "sink/other", l.complete.checkpoint+1, make([]byte, 900<<10)) // next generation
 		l = reopen(t, l)
 		if got, err := l.Note(testLane, 1); err != nil || !bytes.Equal(got, note) {
