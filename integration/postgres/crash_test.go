@@ -17,6 +17,7 @@ import (
 // recovers once more at the same point, and lets a third one finish.
 func TestC101E03CrashPoints(t *testing.T) {
 	d := newDB(t)
+	bin := build(t, "crashpoints")
 	for _, point := range []crash.Name{
 		crash.FlushMarkRead, crash.FlushBegun, crash.FlushChunkFirst, crash.FlushMarkWritten, crash.FlushSent,
 		crash.FlushAnswered, crash.FlushNoted, crash.PruneBefore, crash.PruneAfter, crash.FenceRaised, crash.OpenFlushed,
@@ -30,11 +31,11 @@ func TestC101E03CrashPoints(t *testing.T) {
 			case crash.PruneBefore, crash.PruneAfter:
 				j.Batch, j.To, j.Audit = 1, 400, 10
 			case crash.OpenFlushed: // something has to be pending
-				j.start(t, "crashpoints", "WALSINK_CRASH="+string(crash.FlushBegun)).wait()
+				j.start(t, bin, "WALSINK_CRASH="+string(crash.FlushBegun)).wait()
 			}
 			killed := 0
 			for hit := range 2 {
-				p := j.start(t, "crashpoints", fmt.Sprintf("WALSINK_CRASH=%s:%d", point, hit+1))
+				p := j.start(t, bin, fmt.Sprintf("WALSINK_CRASH=%s:%d", point, hit+1))
 				if code := p.wait(); code == -1 {
 					killed++
 				} else if code != jobDone {
@@ -51,9 +52,9 @@ func TestC101E03CrashPoints(t *testing.T) {
 	}
 }
 
-// TestC101C102Kill9 kills the process at random instants, while a reader looks
+// TestC101C102E23Kill9 kills the process at random instants, while a reader looks
 // for parts of checkpoints.
-func TestC101C102Kill9(t *testing.T) {
+func TestC101C102E23Kill9(t *testing.T) {
 	d := newDB(t, plainTable)
 	cycles := 12
 	if campaign {

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -149,36 +149,14 @@ func (j job) run(ctx context.Context) error {
 	return out.Drain(ctx)
 }
 
-// builds are this test binary, with build tags.
-var builds sync.Map
-
-// binary returns the test binary with the given build tags, or itself.
-func binary(t testing.TB, tags string) string {
+// build makes this test binary with the given build tags.
+func build(t testing.TB, tags string) string {
 	t.Helper()
-	if tags == "" {
-		return os.Args[0]
+	path := filepath.Join(t.TempDir(), "job.test")
+	if out, err := exec.Command("go", "test", "-c", "-tags", tags, "-o", path, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	type result struct {
-		path string
-		err  error
-	}
-	once, _ := builds.LoadOrStore(tags, sync.OnceValue(func() result {
-		dir, err := os.MkdirTemp("", "walsink-pg-")
-		if err != nil {
-			return result{"", err}
-		}
-		path := filepath.Join(dir, "job.test")
-		out, err := exec.Command("go", "test", "-c", "-tags", tags, "-o", path, ".").CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
-		}
-		return result{path, err}
-	}))
-	r := once.(func() result)()
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	return r.path
+	return path
 }
 
 // A process is a running job.
@@ -189,14 +167,14 @@ type process struct {
 	ended chan struct{}
 }
 
-// start starts the job in a binary with the given build tags.
-func (j job) start(t testing.TB, tags string, env ...string) *process {
+// start starts the job, in this binary if none is given.
+func (j job) start(t testing.TB, bin string, env ...string) *process {
 	t.Helper()
 	text, err := json.Marshal(j)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, cmd: exec.Command(binary(t, tags)), ended: make(chan struct{})}
+	p := &process{t: t, cmd: exec.Command(cmp.Or(bin, os.Args[0])), ended: make(chan struct{})}
 	p.cmd.Env = append(append(os.Environ(), jobVariable+"="+string(text), "GOCOVERDIR="+t.TempDir()), env...)
 	p.cmd.Stderr = &p.err
 	if err := p.cmd.Start(); err != nil {

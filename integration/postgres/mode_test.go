@@ -105,7 +105,7 @@ func TestE11ReplayLeavesLaterChangesAlone(t *testing.T) {
 	}
 	l, m0 := acquire(t, s, lane.id)
 	m := flush(t, l, lane.step(m0, 3))
-	m = flush(t, l, lane.step(m, 4))
+	flush(t, l, lane.step(m, 4))
 	d.exec("update kv set v = 100 + v")
 	refuse(t, l, lane.step(m0, 4), sinks.Moved)
 	if got := contents(d); got["3"] != 103 || got["0"] != 100 {

@@ -15,6 +15,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	if os.Getenv("WALSINK_PLANT") != "" {
 		t.Skip("this is the build with a bug")
 	}
+	bin := build(t, "plant")
 	for bug, test := range map[plant.Bug]string{
 		plant.NoFence:      "TestC112TipDecidesWhoeverWrites",
 		plant.LedgerApart:  "TestP27AnswerOfCommitIsLost",
@@ -22,7 +23,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		plant.LeakPassword: "TestSecretsStayOut",
 	} {
 		t.Run(string(bug), func(t *testing.T) {
-			cmd := exec.Command(binary(t, "plant"), "-test.run", "^"+test+"$", "-test.v")
+			cmd := exec.Command(bin, "-test.run", "^"+test+"$", "-test.v")
 			cmd.Env = append(os.Environ(), "WALSINK_PLANT="+string(bug))
 			out, err := cmd.CombinedOutput()
 			if err == nil || !strings.Contains(string(out), "--- FAIL: "+test) {

@@ -1,11 +1,16 @@
 package postgres_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -346,4 +351,75 @@ func TestC117AuditRowsStayBounded(t *testing.T) {
 	if n := one[int](d, "select count(*) from t"); n != 300 {
 		t.Errorf("%d rows", n)
 	}
+}
+
+// TestCreateFromSamples makes a table out of real data and loads all of it.
+func TestCreateFromSamples(t *testing.T) {
+	data, err := os.ReadFile("../../examples/data/earthquakes.ndjson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns, err := postgres.Infer(bytes.Lines(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDB(t)
+	s := d.open(postgres.Options{Table: "quakes", Create: true, Define: columns})
+	lane := newTape("quakes", "0")
+	var recs [][]byte
+	for line := range bytes.Lines(data) {
+		rec, err := s.AppendJSON(nil, line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		recs = append(recs, rec)
+	}
+	lane.seal(recs...)
+	l, m := acquire(t, s, lane.id)
+	flush(t, l, lane.step(m, 1))
+	if n := one[int](d, "select count(*) from quakes"); n != 1707 {
+		t.Errorf("%d rows", n)
+	}
+	types := column[string](d, "select format('%s %s', attname, format_type(atttypid, atttypmod)) from pg_attribute where attrelid = 'quakes'::regclass and attname in ('id', 'mag', 'time', 'latitude', 'tsunami') order by 1")
+	if got := fmt.Sprint(types); got != "[id text latitude double precision mag double precision time bigint tsunami bigint]" {
+		t.Errorf("types %v", got)
+	}
+	var want float64
+	for line := range bytes.Lines(data) {
+		var q struct{ Mag float64 }
+		if err := json.Unmarshal(line, &q); err != nil {
+			t.Fatal(err)
+		}
+		want += q.Mag
+	}
+	if got := one[float64](d, "select sum(mag) from quakes"); math.Abs(got-want) > 1e-6 {
+		t.Errorf("sum of magnitudes %v, want %v", got, want)
+	}
+}
+
+// TestEntryHeldByAnotherRole locks a lane's row in a session that the sink's role
+// may not end.
+func TestEntryHeldByAnotherRole(t *testing.T) {
+	d := newDB(t, plainTable)
+	s := d.openAt(d.role("limited", "t"), postgres.Options{Table: "t", Takeover: 50 * time.Millisecond})
+	lane := newTape("orders", "0")
+	lane.seal(rowsOf(t, s, 0, 10)...)
+	l, m := acquire(t, s, lane.id)
+	tx, err := d.own.Begin(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(testContext(t), "select from walsink.lane for update"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Mark(testContext(t)); sinks.KindOf(err) != sinks.Transient || !strings.Contains(err.Error(), "another role") {
+		t.Errorf("mark: %v", err)
+	}
+	if _, _, err := s.Acquire(testContext(t), lane.id); sinks.KindOf(err) != sinks.Transient {
+		t.Errorf("acquire: %v", err)
+	}
+	if err := tx.Rollback(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, l, lane.step(m, 1))
 }

@@ -115,7 +115,7 @@ func (s *source) close() error {
 	s.stop()
 	err := s.err
 	s.rest, s.err = nil, errClosed
-	if err == io.EOF || err == errClosed {
+	if errors.Is(err, io.EOF) || errors.Is(err, errClosed) {
 		return nil
 	}
 	return err

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"unicode/utf8"
 
@@ -113,7 +112,7 @@ func checkText(t *typ, text []byte) string {
 		return "invalid UTF-8"
 	}
 	if t.maxLen > 0 && len(text) > t.maxLen {
-		if n := utf8.RuneCount([]byte(strings.TrimRight(string(text), " "))); n > t.maxLen {
+		if n := utf8.RuneCount(bytes.TrimRight(text, " ")); n > t.maxLen {
 			return fmt.Sprintf("%d characters, the limit is %d", n, t.maxLen)
 		}
 	}

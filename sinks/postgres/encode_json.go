@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -59,14 +60,7 @@ func operationOf(tombstone bool) byte {
 	return 'U'
 }
 
-func (s *Sink) isKey(c *column) bool {
-	for _, k := range s.opts.Key {
-		if k == c.name {
-			return true
-		}
-	}
-	return false
-}
+func (s *Sink) isKey(c *column) bool { return slices.Contains(s.opts.Key, c.name) }
 
 // appendField appends one column, or refuses a null that the table does not take.
 func (s *Sink) appendField(dst []byte, sc *scratch, c *column, v slot, tombstone bool) ([]byte, error) {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -141,7 +142,7 @@ func (s *jsonScanner) string() bool {
 					return false
 				}
 				s.pos += 4
-			} else if bytes.IndexByte([]byte(`"\/bfnrt`), s.text[s.pos]) < 0 {
+			} else if strings.IndexByte(`"\/bfnrt`, s.text[s.pos]) < 0 {
 				return false
 			}
 		}

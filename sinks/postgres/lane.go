@@ -28,10 +28,8 @@ func (l *lane) Flush(ctx context.Context, step *sinks.Step) (sinks.Result, error
 	if err == nil {
 		return sinks.Result{}, nil
 	}
-	if f.stream != nil { // the log's own error is not the store's and goes back as it is
-		if logErr := f.streamErr; logErr != nil && !isOurs(logErr) {
-			return sinks.Result{}, logErr
-		}
+	if f.streamErr != nil && !isOurs(f.streamErr) { // the log's error is not the store's and goes back as it is
+		return sinks.Result{}, f.streamErr
 	}
 	e := l.sink.fail(ctx, "flush", l.id, f.at, err)
 	e.Lane = l.id

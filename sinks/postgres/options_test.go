@@ -24,7 +24,7 @@ func TestOptions(t *testing.T) {
 		"upsert without key": {Table: "t", Mode: Upsert}, "key without upsert": {Table: "t", Key: []string{"a"}},
 		"tombstone without upsert": {Table: "t", Tombstone: "d"}, "statement without definition": {Mode: Statement, Statement: "select"},
 		"definition without statement": {Mode: Statement, Define: []Column{{"a", "int"}}}, "no type": {Table: "t", Create: true, Define: []Column{{"a", " "}}},
-		"statement with table": {Mode: Statement, Statement: "select", Define: []Column{{"a", "int"}}, Table: "t"},
+		"statement with table":      {Mode: Statement, Statement: "select", Define: []Column{{"a", "int"}}, Table: "t"},
 		"create without definition": {Table: "t", Create: true}, "unknown mode": {Table: "t", Mode: 9}, "statement in insert": {Table: "t", Statement: "x"},
 		"negative": {Table: "t", StepBytes: -1}, "many columns": {Table: "t", Columns: make([]string, 1601)},
 	} {

@@ -139,8 +139,12 @@ func (s *Sink) settled(ctx context.Context, id sinks.LaneID, locking stmt) (entr
 		return e, err
 	}
 	results, evictErr := s.query(ctx, s.ledger.evict(id))
+	if code(evictErr) == "42501" {
+		return entry{}, &sinks.Error{Kind: sinks.Transient, Op: "lock", Lane: id,
+			Err: errors.New("a transaction of another role holds the lane's entry, and this role may not terminate it; end it, or wait")}
+	}
 	if evictErr != nil {
-		return entry{}, fmt.Errorf("lane is held by another transaction that this role may not terminate: %w", evictErr)
+		return entry{}, evictErr
 	}
 	if len(results[0].Rows) > 0 {
 		e, err = s.lockEntry(ctx, locking)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -203,7 +204,7 @@ func checkNumeric(text []byte) string {
 // the server's own form, \x and hexadecimal digits, or in base64.
 func appendBytea(dst, text []byte) ([]byte, string) {
 	if len(text) >= 2 && text[0] == '\\' && text[1] == 'x' {
-		if _, err := hex.AppendDecode(nil, text[2:]); err != nil {
+		if !isHex(text[2:]) {
 			return dst, `not hexadecimal after \x`
 		}
 		return append(dst, text...), ""
@@ -215,12 +216,25 @@ func appendBytea(dst, text []byte) ([]byte, string) {
 	return hex.AppendEncode(append(dst, '\\', 'x'), raw), ""
 }
 
+func isHex(text []byte) bool {
+	for _, c := range text {
+		if !isHexDigit(c) {
+			return false
+		}
+	}
+	return len(text)%2 == 0
+}
+
+func isHexDigit(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
 func checkUUID(text []byte) string {
 	n := 0
 	for i, c := range text {
 		switch {
 		case c == '-' && len(text) == 36 && (i == 8 || i == 13 || i == 18 || i == 23):
-		case '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F':
+		case isHexDigit(c):
 			n++
 		default:
 			return "not a UUID"
@@ -251,20 +265,17 @@ func (c *clock) number(least, most int) int {
 }
 
 // skip reads one of the given bytes.
-func (c *clock) skip(any string) (byte, bool) {
-	if len(c.text) > 0 {
-		for i := range len(any) {
-			if c.text[0] == any[i] {
-				c.text = c.text[1:]
-				return any[i], true
-			}
-		}
+func (c *clock) skip(oneOf string) (byte, bool) {
+	if len(c.text) == 0 || strings.IndexByte(oneOf, c.text[0]) < 0 {
+		return 0, false
 	}
-	return 0, false
+	b := c.text[0]
+	c.text = c.text[1:]
+	return b, true
 }
 
-func (c *clock) want(any string) {
-	if _, ok := c.skip(any); !ok {
+func (c *clock) want(oneOf string) {
+	if _, ok := c.skip(oneOf); !ok {
 		c.bad = true
 	}
 }
