@@ -30,14 +30,14 @@ func (l *countingLane) Append(context.Context, []byte) error {
 // BenchmarkAlignment is two sources into four lanes with a checkpoint each 10 ms,
 // with and without alignment.
 func BenchmarkAlignment(b *testing.B) {
-	a, c := numbers("a", 300000, 1000), numbers("b", 300000, 1000)
+	ins := []Input{input("a", numbers("a", 300000, 1000)), input("b", numbers("b", 300000, 1000))}
 	for _, mode := range []checkpoint.Mode{checkpoint.ExactlyOnce, checkpoint.AtLeastOnce} {
 		b.Run("mode="+mode.String(), func(b *testing.B) {
 			checkpoints := uint64(0)
 			for b.Loop() {
 				out := &countingOutput{}
 				p := &Pipeline{
-					Sources: []Input{input("a", a), input("b", c)}, Lanes: 4, Route: ByField("key"), Mode: mode,
+					Sources: ins, Lanes: 4, Route: ByField("key"), Mode: mode,
 					Stages:  []Stage{Keyed("count", MemoryState{}, count)},
 					Outputs: []Sink{{Name: "out", Open: func(context.Context, Restored) (Output, error) { return out, nil }}},
 					Storage: &checkpoint.Memory{}, Checkpoints: checkpoint.Options{Interval: 10 * time.Millisecond}, Logger: quiet(),
@@ -56,13 +56,13 @@ func BenchmarkAlignment(b *testing.B) {
 
 // BenchmarkRunner is what the runner costs per record without transforms.
 func BenchmarkRunner(b *testing.B) {
-	recs := numbers("a", 500000, 1000)
+	in := input("a", numbers("a", 500000, 1000))
 	for _, lanes := range []int{1, 4} {
 		b.Run(fmt.Sprintf("lanes=%d", lanes), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				p := &Pipeline{
-					Sources: []Input{input("a", recs)}, Lanes: lanes, Route: ByField("key"),
+					Sources: []Input{in}, Lanes: lanes, Route: ByField("key"),
 					Outputs: []Sink{{Name: "out", Open: func(context.Context, Restored) (Output, error) { return &countingOutput{}, nil }}},
 					Logger:  quiet(),
 				}
