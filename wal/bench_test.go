@@ -3,8 +3,10 @@ package wal
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -98,4 +100,53 @@ func BenchmarkAppendRatio(b *testing.B) {
 		}
 	}
 	b.ReportMetric(plain.Seconds()/log.Seconds(), "ratio")
+}
+
+// BenchmarkMemory appends ten million records in one checkpoint and reports the
+// memory of the process: what is its own, and all with the mapped files, which
+// the kernel can take back at any time.
+func BenchmarkMemory(b *testing.B) {
+	for b.Loop() {
+		l := mustOpen(b, b.TempDir(), Options{Retain: -1})
+		ln := mustLane(b, l, testLane)
+		var anon, all int64
+		for i := range 10_000_000 {
+			if err := ln.Append(b.Context(), benchRec); err != nil {
+				b.Fatal(err)
+			}
+			if i%100_000 == 0 {
+				a, f := residentMemory(b)
+				anon, all = max(anon, a), max(all, a+f)
+			}
+		}
+		if _, _, err := ln.Seal(1, nil, "", false); err != nil {
+			b.Fatal(err)
+		}
+		if err := l.Sync(); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(anon>>20), "anon-MiB")
+		b.ReportMetric(float64(all>>20), "rss-MiB")
+		if err := l.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// residentMemory returns the resident bytes of the process, anonymous and mapped.
+func residentMemory(b *testing.B) (anon, file int64) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Skip(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		var kib int64
+		if n, _ := fmt.Sscanf(line, "RssAnon: %d kB", &kib); n == 1 {
+			anon = kib << 10
+		}
+		if n, _ := fmt.Sscanf(line, "RssFile: %d kB", &kib); n == 1 {
+			file = kib << 10
+		}
+	}
+	return anon, file
 }
