@@ -59,6 +59,7 @@ type stateReport struct {
 	Checkpoint uint64       `json:"completed_checkpoint"`
 	Lanes      []laneReport `json:"lanes"`
 	Log        wal.Stat     `json:"log"`
+	Damage     []string     `json:"damage,omitempty"` // what opening found; verify reads all
 }
 
 // A laneReport is one lane of the log, as the log alone knows it.
@@ -97,6 +98,9 @@ func (a *app) status(p *place, lf logFlags) (err error) {
 	defer func() { err = errors.Join(err, l.Close()) }()
 	r := stateReport{State: p.state, Log: l.Stat()}
 	r.Checkpoint, _ = l.Completed()
+	for _, damage := range r.Log.Damage {
+		r.Damage = append(r.Damage, damage.Error())
+	}
 	for _, name := range l.Lanes() {
 		r.Lanes = append(r.Lanes, reportLane(l, name, time.Now()))
 	}
@@ -129,6 +133,9 @@ func (a *app) printStatus(r stateReport) error {
 	for _, l := range r.Lanes {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%v\t\n", l.Lane, l.Head.Checkpoint, l.Head.Seq, l.Committed,
 			l.Batches, group(l.Records), formatSize(int64(l.Bytes)), l.Oldest.Round(time.Second))
+	}
+	for _, damage := range r.Damage {
+		fmt.Fprintln(w, damage)
 	}
 	return w.Flush()
 }
