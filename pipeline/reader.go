@@ -9,10 +9,13 @@ import (
 )
 
 const (
-	// readLimit is the most records of one Read.
+	// readLimit is the most records of one Read, and readBytes about how many bytes.
 	readLimit = 1024
+	readBytes = 1 << 20
+	// batchBytes is how many bytes go to a lane at once, if one record is not more.
+	batchBytes = 256 << 10
 	// channelDepth is the number of batches that may wait for a lane, per source. With
-	// readLimit it bounds the memory between a source and a lane that stands still.
+	// batchBytes it bounds the memory between a source and a lane that stands still.
 	channelDepth = 4
 )
 
@@ -63,6 +66,7 @@ type reader struct {
 
 	at    sourcePlace
 	since uint64 // records since the last barrier
+	limit uint64 // records of the next Read, by the size of the last ones
 	ended bool
 
 	notify chan struct{}
@@ -145,7 +149,7 @@ func (r *reader) run() {
 
 // read moves one batch. Being interrupted is no error.
 func (r *reader) read(ctx context.Context) error {
-	limit := uint64(readLimit)
+	limit := r.limit
 	if r.quota > 0 {
 		limit = min(limit, r.quota-r.since)
 	}
@@ -179,19 +183,28 @@ func (r *reader) spread(recs [][]byte) {
 		b.buf = append(b.buf, rec...)
 		b.items = append(b.items, item{end: len(b.buf), number: uint32(i)})
 		size += uint64(len(rec))
+		if len(b.buf) >= batchBytes {
+			r.hand(lane)
+		}
 	}
 	n := uint64(len(recs))
+	r.limit = max(1, min(readLimit, readBytes*n/max(size, 1)))
 	r.at.count += n
 	r.since += n
 	r.job.p.stats.records.Add(n)
 	r.job.p.stats.bytes.Add(size)
-	for lane, b := range r.open {
-		if b != nil {
-			r.open[lane] = nil
-			r.deliver(lane, message{kind: recordsMessage, batch: b})
-		}
+	for lane := range r.open {
+		r.hand(lane)
 	}
 	poke(r.moved)
+}
+
+// hand delivers what has been collected for a lane.
+func (r *reader) hand(lane int) {
+	if b := r.open[lane]; b != nil {
+		r.open[lane] = nil
+		r.deliver(lane, message{kind: recordsMessage, batch: b})
+	}
 }
 
 func (r *reader) deliver(lane int, m message) {

@@ -124,7 +124,7 @@ func (ph *phase) newReader(i int, l layout, route Route) *reader {
 	r := &reader{
 		job: ph.job, index: i, source: ph.p.Sources[i].Source, layout: l, route: route,
 		ctx: ph.ctx, events: ph.events, moved: ph.moved, lanes: map[int]chan<- message{},
-		open: make([]*batch, len(ph.workers)), quota: ph.p.Checkpoints.Records, at: ph.at.sources[i],
+		open: make([]*batch, len(ph.workers)), quota: ph.p.Checkpoints.Records, at: ph.at.sources[i], limit: readLimit / 16,
 		notify: make(chan struct{}, 1),
 	}
 	r.renew()
@@ -218,10 +218,11 @@ func (ph *phase) count() []checkpoint.Action {
 	now := ph.p.stats.records.Load()
 	n := now - ph.counted
 	ph.counted = now
+	actions := ph.coord.Count(time.Now(), n)
 	if limit := ph.p.OpenBytes; limit > 0 && ph.p.stats.openBytes.Load() >= limit {
-		return ph.coord.Request(time.Now())
+		actions = append(actions, ph.coord.Request(time.Now())...)
 	}
-	return ph.coord.Count(time.Now(), n)
+	return actions
 }
 
 // stop begins an orderly shutdown within the grace period.
@@ -264,7 +265,7 @@ func (ph *phase) end() []checkpoint.Action {
 		return nil
 	}
 	read := ph.begun + ph.p.stats.records.Load()
-	if read == ph.covered && (ph.left > 0 || !ph.workers[0].chain.finishes()) {
+	if ph.left == 0 && read == ph.covered && !ph.workers[0].chain.finishes() {
 		return []checkpoint.Action{{Verb: checkpoint.Finish}}
 	}
 	return ph.coord.End(time.Now())
