@@ -311,7 +311,7 @@ func TestB28NoStall(t *testing.T) {
 	ln := mustLane(t, l, testLane)
 	n := uint64(3000)
 	if testing.Short() {
-		n = 600
+		n = 2000
 	}
 	var longest time.Duration
 	for c := uint64(1); c <= n; c++ {
