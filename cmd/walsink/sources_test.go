@@ -76,7 +76,7 @@ func TestCheckedSource(t *testing.T) {
 		t.Errorf("read: %v", err)
 	}
 	c = checked{fakeSource{err: io.EOF}}
-	if _, err := c.Read(t.Context(), 1); err != io.EOF { //nolint:errorlint // it must come as it is
+	if _, err := c.Read(t.Context(), 1); err != io.EOF {
 		t.Errorf("end: %v", err)
 	}
 	c = checked{fakeSource{err: committer.ErrForeignPosition}}

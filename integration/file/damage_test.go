@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -64,7 +65,7 @@ func TestVerifyExport(t *testing.T) {
 	res := r.exec("verify", "--state", r.state, "--export", "walsink/001:5")
 	res.want(t, exitOK)
 	for line := range strings.Lines(res.stdout) {
-		if !bytes.Contains([]byte(strings.Join(in.lines, "")), []byte(line)) {
+		if !slices.Contains(in.lines, line) {
 			t.Fatalf("a line that is not in the input: %q", line)
 		}
 	}
