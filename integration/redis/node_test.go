@@ -75,7 +75,7 @@ func (n *node) launch() {
 	defer out.Close()
 	args := append([]string{"--port", strconv.Itoa(n.port), "--bind", "127.0.0.1", "--dir", n.dir, "--save", ""}, n.args...)
 	n.cmd = exec.Command("redis-server", args...)
-	n.cmd.Stdout, n.cmd.Stderr = out, out
+	n.cmd.Stdout, n.cmd.Stderr, n.cmd.SysProcAttr = out, out, dieWithUs()
 	if err := n.cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}

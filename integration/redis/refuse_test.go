@@ -266,7 +266,9 @@ func TestProbe(t *testing.T) {
 		t.Errorf("a replica: %+v", f)
 	}
 	t.Run("another client for a cluster", func(t *testing.T) {
-		if _, err := redis.Open(t.Context(), goredis.NewRing(&goredis.RingOptions{}), redis.Options{}); err == nil {
+		ring := goredis.NewRing(&goredis.RingOptions{})
+		defer ring.Close()
+		if _, err := redis.Open(t.Context(), ring, redis.Options{}); err == nil {
 			t.Error("a ring was accepted")
 		}
 		n := startNode(t, "--cluster-enabled", "yes")

@@ -228,7 +228,7 @@ func TestFailoverLosesFence(t *testing.T) {
 	master.kill()
 	_, err := lane.Flush(t.Context(), in.step(mark, 4))
 	for sinks.KindOf(err) == sinks.Ambiguous || sinks.KindOf(err) == sinks.Transient {
-		if mark, err = lane.Mark(t.Context()); err == nil {
+		if _, err = lane.Mark(t.Context()); err == nil {
 			break
 		}
 	}

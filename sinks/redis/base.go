@@ -37,7 +37,7 @@ func (b *base) conn() (*client, error) {
 	if b.client != nil {
 		return b.client, nil
 	}
-	c, err := dial(b.sink.from, 2)
+	c, err := dial(b.sink.from, 2, b.sink.opts.longest())
 	b.client = c
 	return c, err
 }
@@ -47,7 +47,7 @@ func (b *base) conn() (*client, error) {
 func (b *base) drop() {
 	if b.client != nil {
 		b.client.sever()
-		b.client.Close() //nolint:errcheck // it was cut
+		b.client.Close() // it was cut
 		b.client = nil
 	}
 }

@@ -66,6 +66,12 @@ func classify(ctx context.Context, err error, sent bool) sinks.Kind {
 	return sinks.Transient
 }
 
+// unanswered reports whether err is not an answer of the server.
+func unanswered(err error) bool {
+	_, server := errors.AsType[goredis.Error](err)
+	return err != nil && !server
+}
+
 func isCertificate(err error) bool {
 	_, verify := errors.AsType[*tls.CertificateVerificationError](err)
 	_, header := errors.AsType[tls.RecordHeaderError](err)

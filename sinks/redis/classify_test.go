@@ -76,6 +76,14 @@ func TestClassify(t *testing.T) {
 	}
 }
 
+func TestUnanswered(t *testing.T) {
+	for err, want := range map[error]bool{nil: false, io.EOF: true, serverText("BUSY x"): false, goredis.ErrPoolTimeout: true} {
+		if got := unanswered(err); got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+	}
+}
+
 func TestCommandKind(t *testing.T) {
 	for text, want := range map[string]sinks.Kind{
 		"WRONGTYPE Operation against a key holding the wrong kind of value":                                sinks.Poison,

@@ -80,7 +80,7 @@ func (l *clusterLane) fenceSlots(ctx context.Context, op string, c *client, list
 	for i, slot := range list {
 		calls[i] = l.newCall(slot, 0, "", coord{})
 	}
-	return l.worst(op, 0, l.slotCalls(ctx, op, c, calls))
+	return worst(0, l.slotCalls(ctx, op, c, calls))
 }
 
 // verify reads the slot table and the mark of each slot in it, and returns how far

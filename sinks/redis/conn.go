@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -17,7 +18,8 @@ import (
 type client struct {
 	goredis.UniversalClient
 	cluster bool
-	sent    atomic.Int64 // bytes given to the network
+	wait    time.Duration // how much longer an answer may take, for WAIT
+	sent    atomic.Int64  // bytes given to the network
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{} // open ones
@@ -25,8 +27,8 @@ type client struct {
 }
 
 // dial makes the client; no connection is opened yet.
-func dial(from goredis.UniversalClient, pool int) (*client, error) {
-	c := &client{conns: make(map[net.Conn]struct{})}
+func dial(from goredis.UniversalClient, pool int, wait time.Duration) (*client, error) {
+	c := &client{wait: wait, conns: make(map[net.Conn]struct{})}
 	switch from := from.(type) {
 	case *goredis.Client:
 		o := *from.Options()
@@ -67,6 +69,9 @@ func (c *client) tune(o *goredis.Options, pool int) {
 	}
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.ContextTimeoutEnabled = true
+	if o.ReadTimeout > 0 {
+		o.ReadTimeout += c.wait
+	}
 	o.Protocol, o.DisableIdentity = 2, true
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.PipelinePoolSize = pool, 0, 0, -1
 	o.MaxActiveConns, o.MaxConcurrentDials = 0, 0
@@ -79,7 +84,7 @@ func (c *client) tap(conn net.Conn) (net.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cut {
-		conn.Close() //nolint:errcheck // nothing was sent
+		conn.Close()
 		return nil, net.ErrClosed
 	}
 	c.conns[conn] = struct{}{}
@@ -100,7 +105,7 @@ func (c *client) sever() {
 	defer c.mu.Unlock()
 	c.cut = true
 	for conn := range c.conns {
-		conn.Close() //nolint:errcheck // whoever reads from it gets the error
+		conn.Close() // whoever reads from it gets the error
 	}
 }
 

@@ -16,6 +16,9 @@
 // two stay applied. The mark keeps how many were, so that they are not repeated when
 // the record is tried again, and its dead letter says so.
 //
+// In a cluster a slot's mark that somebody removes by hand looks like a loss: what the
+// log retains of that slot is written again.
+//
 // Two sinks on different databases of one server have different ledgers. Records
 // must not touch keys with the ledger's prefix, and nobody else should.
 //

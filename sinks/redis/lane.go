@@ -202,6 +202,9 @@ func (f *flush) exchange(ctx context.Context, c *client, chunks []*chunk) (int, 
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	crash.Point(crash.FlushSent)
+	for _, ch := range chunks { // also those behind one that was refused
+		f.lane.dirty = f.lane.dirty || unanswered(ch.cmd.Err())
+	}
 	for i, ch := range chunks {
 		if err := ch.cmd.Err(); err != nil {
 			if isNoScript(err) {

@@ -21,7 +21,7 @@ type Options struct {
 	ForceEviction bool
 	// WaitReplicas is how many replicas must have a step before it counts as done;
 	// 0 does not wait. A step that too few have in time is Ambiguous: its mark is
-	// read, and waited for, again.
+	// read, and waited for, again. Not for clusters.
 	WaitReplicas int
 	// WaitAOF also waits until the append-only file of the server, and of
 	// WaitReplicas replicas, is synced. The server must be Redis 7.2 or newer.
@@ -51,6 +51,14 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("redis: WaitReplicas %d: want 0 or more", o.WaitReplicas)
 	}
 	return o, nil
+}
+
+// longest is how much longer than usual an answer may take.
+func (o Options) longest() time.Duration {
+	if o.waits() {
+		return o.WaitTimeout
+	}
+	return 0
 }
 
 func (o Options) waits() bool { return o.WaitReplicas > 0 || o.WaitAOF }

@@ -57,6 +57,11 @@ func TestOpenWithoutServer(t *testing.T) {
 	if _, _, err := s.Acquire(t.Context(), sinks.LaneID{}); sinks.KindOf(err) != sinks.Permanent {
 		t.Errorf("acquire of no lane: %v", err)
 	}
+	cluster := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer cluster.Close()
+	if _, err := Open(t.Context(), cluster, Options{WaitReplicas: 1}); err == nil {
+		t.Error("waiting in a cluster was accepted")
+	}
 	if _, err := Open(t.Context(), c, Options{Prefix: "{"}); err == nil {
 		t.Error("bad options were accepted")
 	}

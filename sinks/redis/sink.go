@@ -45,9 +45,12 @@ func Open(ctx context.Context, client goredis.UniversalClient, opts Options) (*S
 	if err != nil {
 		return nil, err
 	}
-	control, err := dial(client, 4)
+	control, err := dial(client, 4, 0)
 	if err != nil {
 		return nil, err
+	}
+	if control.cluster && opts.waits() {
+		return nil, errors.Join(errors.New("redis: WaitReplicas and WaitAOF are for single servers"), control.Close())
 	}
 	s := &Sink{from: client, opts: opts, scripts: newScripts(), control: control}
 	s.info = sinks.Info{

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -143,7 +144,7 @@ func (l *clusterLane) settleCall(ctx context.Context, op string, call *slotCall,
 
 // worst returns the error that decides, if any call has one: of a slot, only the
 // first one counts, and poison only where there is nothing else.
-func (l *clusterLane) worst(op string, checkpoint uint64, calls []*slotCall) error {
+func worst(checkpoint uint64, calls []*slotCall) error {
 	order := []sinks.Kind{sinks.Cancelled, sinks.Fenced, sinks.Permanent, sinks.Ambiguous, sinks.Moved, sinks.Transient}
 	rank := func(err error) int { return slices.Index(order, sinks.KindOf(err)) }
 	var worst error
@@ -157,7 +158,7 @@ func (l *clusterLane) worst(op string, checkpoint uint64, calls []*slotCall) err
 			worst = call.err
 		}
 	}
-	if e, ok := worst.(*sinks.Error); ok {
+	if e, ok := errors.AsType[*sinks.Error](worst); ok {
 		e.Checkpoint = checkpoint
 	}
 	return worst

@@ -32,11 +32,10 @@ type item struct {
 }
 
 // group builds the calls.
-func (w *wave) group() ([]sinks.Reject, error) {
+func (w *wave) group() (bad []sinks.Reject) {
 	l, seq, chain := w.lane, w.batch.Seq, w.batch.Chain().String()
 	open := make(map[uint16]*slotCall)
 	var v view
-	var bad []sinks.Reject
 	for _, it := range w.good {
 		slot, err := l.slotOf(&v, it.rec)
 		if err != nil {
@@ -57,7 +56,7 @@ func (w *wave) group() ([]sinks.Reject, error) {
 		}
 		call.add(&v, seq, it.number, len(it.rec))
 	}
-	return bad, nil
+	return bad
 }
 
 // slotOf parses a record and returns the slot it lives in.
@@ -107,7 +106,7 @@ func (w *wave) flush(ctx context.Context, c *client, at tip, records, dead uint6
 		}
 	}
 	calls := l.slotCalls(ctx, "flush", c, w.calls)
-	if err := l.worst("flush", b.Checkpoint, calls); err != nil {
+	if err := worst(b.Checkpoint, calls); err != nil {
 		return err
 	}
 	crash.Point(crash.FlushChunkLast)
@@ -227,11 +226,7 @@ func (l *clusterLane) Flush(ctx context.Context, step *sinks.Step) (sinks.Result
 	}
 	var bad []sinks.Reject
 	for _, w := range waves {
-		b, err := w.group()
-		if err != nil {
-			return fail(sinks.Permanent, err)
-		}
-		bad = append(bad, b...)
+		bad = append(bad, w.group()...)
 	}
 	if len(bad) > 0 {
 		return sinks.Result{}, &sinks.Error{Kind: sinks.Poison, Op: "flush", Lane: l.id, Checkpoint: step.Batches[bad[0].Batch].Checkpoint, Bad: bad}
