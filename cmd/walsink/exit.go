@@ -45,7 +45,7 @@ var codes = []struct {
 	{codeLedger, "ledger", "log, ledger and source do not belong together",
 		"compare walsink ledger with walsink status; nothing was written"},
 	{codeState, "state", "the state directory cannot be written, is full, damaged or of a newer format",
-		"free or mend the disk, then run the same command again; walsink verify names damage"},
+		"make the directory this user's own, or free or mend the disk; then run the same command again. walsink verify names damage"},
 	{codeInUse, "in use", "another process has the state directory open",
 		"wait for that process or stop it, or name another directory with --state"},
 	{codeInterrupted, "interrupted", "stopped by a signal with work left",

@@ -78,6 +78,7 @@ type rig struct {
 	opts  string   // of the destination, after '?'
 	flags []string // of run, beside from, to and state
 	env   []string
+	attr  *syscall.SysProcAttr
 }
 
 // newRig returns a job in a directory of its own, with the build that which makes.
@@ -114,7 +115,7 @@ type proc struct {
 func (r *rig) start(args ...string) *proc {
 	r.t.Helper()
 	p := &proc{t: r.t, cmd: exec.Command(r.bin, args...), stderr: newWatched(), ended: make(chan struct{})}
-	p.cmd.Dir = r.dir
+	p.cmd.Dir, p.cmd.SysProcAttr = r.dir, r.attr
 	p.cmd.Env = append(os.Environ(), append(r.env, "GORACE=atexit_sleep_ms=0")...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, p.stderr
 	if err := p.cmd.Start(); err != nil {
