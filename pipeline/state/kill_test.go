@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -131,10 +132,12 @@ func checkOutput(t testing.TB, dir string, want map[string]int) {
 	}
 }
 
+var cycles = flag.Int("kills", 40, "how often TestKill kills the process")
+
 // TestKill kills a process that counts, at random times and with another number
 // of lanes each time, until it gets through.
 func TestKill(t *testing.T) {
-	kills, records := 40, 60000
+	kills, records := *cycles, 1500**cycles
 	if testing.Short() {
 		kills, records = 6, 6000
 	}
