@@ -213,6 +213,35 @@ func TestB16FirstAcknowledgement(t *testing.T) {
 	}
 }
 
+// newestWith returns the newest file of that name that holds entries, and where
+// they end. The process may have been killed while it made the next generation.
+func newestWith(t *testing.T, dir, name string) (path string, b []byte, end int) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "gen-*", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range slices.Backward(files) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := indexEnd(b)
+		if name == valueFile {
+			n, err := valuesEnd(bytes.NewReader(b), int64(len(b)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			end = int(n)
+		}
+		if logHeader < end && end <= len(b) {
+			return path, b, end
+		}
+	}
+	t.Fatalf("no %s of %d holds entries", name, len(files))
+	return "", nil, 0
+}
+
 // TestB19Middle: one byte in the middle of acknowledged entries. What is lost is
 // named; what comes after is not dropped quietly.
 func TestB19Middle(t *testing.T) {
@@ -220,25 +249,8 @@ func TestB19Middle(t *testing.T) {
 	batches := buildLog(t, master, false)
 	for _, name := range []string{valueFile, indexFile} {
 		t.Run(name, func(t *testing.T) {
-			files, err := filepath.Glob(filepath.Join(master, "gen-*", name))
-			if err != nil || len(files) == 0 {
-				t.Fatal(files, err)
-			}
-			rel, _ := filepath.Rel(master, files[len(files)-1])
 			dir := copyDir(t, master)
-			path := filepath.Join(dir, rel)
-			b, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			end := indexEnd(b)
-			if name == valueFile {
-				n, err := valuesEnd(bytes.NewReader(b), int64(len(b)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				end = int(n)
-			}
+			path, b, end := newestWith(t, dir, name)
 			b[end/2] ^= 4
 			if err := os.WriteFile(path, b, 0o600); err != nil {
 				t.Fatal(err)
