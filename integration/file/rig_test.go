@@ -1,3 +1,5 @@
+//go:build linux
+
 package file
 
 import (
@@ -52,10 +54,23 @@ func TestMain(m *testing.M) {
 
 // The three builds of the command, each made when the first test asks for it.
 var (
-	normalBuild = sync.OnceValues(func() (string, error) { return build("walsink", "-race") })
+	normalBuild = sync.OnceValues(func() (string, error) { return build("walsink", race()...) })
 	plantBuild  = sync.OnceValues(func() (string, error) { return build("walsink-plant", "-tags=plant") })
 	crashBuild  = sync.OnceValues(func() (string, error) { return build("walsink-crash", "-tags=crashpoints") })
 )
+
+// race is the flag for the race detector, where there is the C compiler it needs.
+func race() []string {
+	out, err := exec.Command("go", "env", "CC").Output()
+	cc := strings.Fields(string(out))
+	if err != nil || len(cc) == 0 {
+		return nil
+	}
+	if _, err := exec.LookPath(cc[0]); err != nil {
+		return nil
+	}
+	return []string{"-race"}
+}
 
 func build(name string, flags ...string) (string, error) {
 	bin := filepath.Join(binDir, name)
