@@ -2,6 +2,7 @@ package sources
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"unicode/utf8"
@@ -15,6 +16,15 @@ type table struct {
 	names [][]byte // JSON strings, with the colon
 	field []byte   // the field in hand, unquoted
 	out   []byte   // records since begin
+	stops [256]bool
+}
+
+func newTable(comma byte) *table {
+	t := &table{comma: comma}
+	for _, c := range []byte{comma, '\n', '\r', '"'} {
+		t.stops[c] = true
+	}
+	return t
 }
 
 func (t *table) begin()       { t.out = t.out[:0] }
@@ -146,18 +156,19 @@ func (t *table) after(b []byte, i int, last bool) (int, error) {
 
 // bare returns the field without quotes at i, and where it ends.
 func (t *table) bare(b []byte, i int) ([]byte, int, error) {
-	start := i
-	for ; i < len(b); i++ {
-		switch c := b[i]; {
-		case c == t.comma || c == '\n':
+	for start := i; ; i++ {
+		for i < len(b) && !t.stops[b[i]] {
+			i++
+		}
+		switch {
+		case i >= len(b) || b[i] == t.comma || b[i] == '\n':
 			return b[start:i], i, nil
-		case c == '\r' && (i+1 >= len(b) || b[i+1] == '\n'):
-			return b[start:i], i, nil
-		case c == '"':
+		case b[i] == '"':
 			return nil, 0, fmt.Errorf("column %d: quote inside a field that does not begin with one", i+1)
+		case i+1 >= len(b) || b[i+1] == '\n': // after '\r'
+			return b[start:i], i, nil
 		}
 	}
-	return b[start:i], i, nil
 }
 
 // quoted returns the field whose contents begin at i, and where its closing quote
@@ -186,10 +197,14 @@ const hexDigits = "0123456789abcdef"
 func appendString(dst, s []byte) []byte {
 	dst = append(dst, '"')
 	start := 0
-	for i, c := range s {
-		if plain[c] {
+	for i := 0; i < len(s); i++ {
+		for i+8 <= len(s) && special(binary.LittleEndian.Uint64(s[i:])) == 0 {
+			i += 8
+		}
+		if i >= len(s) || plain[s[i]] {
 			continue
 		}
+		c := s[i]
 		dst = append(dst, s[start:i]...)
 		start = i + 1
 		switch c {

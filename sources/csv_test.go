@@ -198,7 +198,7 @@ func FuzzCSV(f *testing.F) {
 func TestCSVPieces(t *testing.T) {
 	row := "\"x\"\"\n\",y,\"\"\r\n"
 	for n := range len(row) {
-		d := &table{comma: ','}
+		d := newTable(',')
 		if _, size, _, err := d.next([]byte("a,b,c\n"), false); err != nil || size != 6 {
 			t.Fatal(size, err)
 		}

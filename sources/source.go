@@ -103,6 +103,6 @@ type decoder interface {
 
 var formats = map[string]func() decoder{
 	"ndjson": func() decoder { return ndjson{} },
-	"csv":    func() decoder { return &table{comma: ','} },
-	"tsv":    func() decoder { return &table{comma: '\t'} },
+	"csv":    func() decoder { return newTable(',') },
+	"tsv":    func() decoder { return newTable('\t') },
 }
