@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -414,5 +415,100 @@ func TestR11LanesAreApart(t *testing.T) {
 	marks, err := s.Marks(t.Context(), "test")
 	if err != nil || len(marks) != 16 {
 		t.Errorf("%d marks, %v", len(marks), err)
+	}
+}
+
+// TestRuns has long runs of one command, which are sent in another shape, with
+// others in between, at chunks of all sizes.
+func TestRuns(t *testing.T) {
+	c := connect(t, servers.Redis(t))
+	for _, chunk := range []time.Duration{1, time.Millisecond} {
+		if err := c.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		in := newInput("0")
+		var cmds []redis.Command
+		want := map[string]string{}
+		for i := range 3000 {
+			k, v := fmt.Sprint("k", i%700), fmt.Sprint("v", i)
+			cmds = append(cmds, redis.Command{"SET", k, v})
+			want[k] = v
+			if i%100 == 50 {
+				cmds = append(cmds, redis.Command{"APPEND", k, "x"}, redis.Command{"SET", "o", v, "EX", "1000"})
+				want[k] += "x"
+			}
+		}
+		for i := range 1000 {
+			cmds = append(cmds, redis.Command{"HINCRBY", "h", fmt.Sprint("f", i%10), "1"})
+		}
+		in.batch(t, cmds...)
+		lane, mark := acquire(t, open(t, c, redis.Options{ChunkTime: chunk}), in.id)
+		if m := in.finish(t, lane, mark); m.Records != uint64(len(cmds)) {
+			t.Errorf("mark %+v", m)
+		}
+		for k, v := range want {
+			if got := c.Get(t.Context(), k).Val(); got != v {
+				t.Fatalf("%s = %q, want %q", k, got, v)
+			}
+		}
+		for i := range 10 {
+			if got := c.HGet(t.Context(), "h", fmt.Sprint("f", i)).Val(); got != "100" {
+				t.Errorf("f%d = %s, want 100", i, got)
+			}
+		}
+	}
+}
+
+// TestRunWithoutMSET is a user who may SET, but not MSET.
+func TestRunWithoutMSET(t *testing.T) {
+	addr := servers.Redis(t)
+	admin := connect(t, addr)
+	if err := admin.ACLSetUser(t.Context(), "nomset", "reset", "on", ">pw", "~*", "+@all", "-mset").Err(); err != nil {
+		t.Fatal(err)
+	}
+	defer admin.ACLDelUser(context.Background(), "nomset")
+	in := newInput("0")
+	for i := range 50 {
+		in.batch(t, redis.Command{"SET", fmt.Sprint("k", i), "v"})
+	}
+	c := connectWith(t, &goredis.Options{Addr: addr, Username: "nomset", Password: "pw"})
+	lane, mark := acquire(t, open(t, c, redis.Options{}), in.id)
+	in.finish(t, lane, mark)
+	if n := admin.Exists(t.Context(), "k0", "k25", "k49").Val(); n != 3 {
+		t.Errorf("%d of 3 keys", n)
+	}
+}
+
+// TestPoisonInRun has a bad record in a long run of one command.
+func TestPoisonInRun(t *testing.T) {
+	c := connect(t, servers.Redis(t))
+	c.Set(t.Context(), "wrong", "a string", 0)
+	in := newInput("0")
+	var cmds []redis.Command
+	for i := range 100 {
+		k := "list"
+		if i == 60 || i == 61 {
+			k = "wrong"
+		}
+		cmds = append(cmds, redis.Command{"RPUSH", k, fmt.Sprint(i)})
+	}
+	in.batch(t, cmds...)
+	lane, mark := acquire(t, open(t, c, redis.Options{}), in.id)
+	st := in.step(mark, 0)
+	st.Tolerate = 1
+	_, err := lane.Flush(t.Context(), st)
+	if e, ok := errors.AsType[*sinks.Error](err); !ok || e.Kind != sinks.Poison || e.Bad[0].Number != 61 {
+		t.Fatalf("got %v, want poison at 61", err)
+	}
+	checkLetters(t, c, in, 60)
+	mark, err = lane.Mark(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.dead[[2]int{0, 61}] = sinks.Reject{}
+	in.finish(t, lane, mark)
+	checkLetters(t, c, in, 60, 61)
+	if n := c.LLen(t.Context(), "list").Val(); n != 98 {
+		t.Errorf("list of %d, want 98", n)
 	}
 }

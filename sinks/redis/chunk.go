@@ -66,9 +66,13 @@ type cutter struct {
 
 	open   *chunk   // being filled; nil if none
 	begun  bool     // it names the batch
-	count  *string  // number of records in the run of equal commands at its end
+	count  *string  // number of records in the run at its end; nil if there is none
 	n      int      // the same
-	argc   int      // their arguments
+	op     string   // what the run is
+	width  int      // arguments of its commands, the name included
+	name   string   // of the last command
+	argc   int      // its arguments
+	same   int      // commands before it that had both
 	chunks []*chunk // those that are full
 	bad    []sinks.Reject
 	free   []*chunk
@@ -78,6 +82,7 @@ type cutter struct {
 func (c *cutter) begin(l *lane, step *sinks.Step) {
 	c.lane, c.step, c.tip = l, step, tipOf(step.Prev)
 	c.batch, c.bad = 0, c.bad[:0]
+	c.name, c.argc, c.same = "", 0, 0
 	c.records = step.Next.Records - uint64(step.Records)
 	c.dead = step.Next.Dead - uint64(len(step.Dead))
 	c.flush = newNonce()
@@ -214,15 +219,46 @@ func (c *cutter) record(size int) error {
 	return nil
 }
 
+// sameAfter is how many commands of one kind in a row make it worth while to name
+// them once.
+const sameAfter = 8
+
+// single adds a record of one command to the run at the end of the chunk, or
+// begins another one.
 func (c *cutter) single() {
-	if args := c.view.args; c.count == nil || c.argc != len(args) {
-		c.seal()
-		c.add("C", "", strconv.Itoa(len(args)))
-		c.count, _ = c.open.args[len(c.open.args)-2].(*string)
-		c.n, c.argc = 0, len(args)
+	args := c.view.args
+	if c.same++; args[0] != c.name || len(args) != c.argc {
+		c.name, c.argc, c.same = args[0], len(args), 0
 	}
-	c.add(c.view.args...)
+	op := "C"
+	switch {
+	case c.same >= sameAfter && c.name == "SET" && c.argc == 3:
+		op = "S"
+	case c.same >= sameAfter:
+		op = "N"
+	}
+	if c.count == nil || c.op != op || c.width != c.argc {
+		c.beginRun(op)
+	}
+	if op != "C" {
+		args = args[1:]
+	}
+	c.add(args...)
 	c.n++
+}
+
+// beginRun begins a run of commands.
+func (c *cutter) beginRun(op string) {
+	c.seal()
+	c.op, c.width, c.n = op, c.argc, 0
+	c.add(op, "")
+	c.count, _ = c.open.args[len(c.open.args)-1].(*string)
+	if op != "S" {
+		c.add(strconv.Itoa(c.argc))
+	}
+	if op == "N" {
+		c.add(c.name)
+	}
 }
 
 func (c *cutter) multi() {

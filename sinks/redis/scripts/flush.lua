@@ -8,11 +8,13 @@
 --       tolerated, records, dead, audit rows, time, then items from FIRST on:
 --   B index checkpoint batch chain        the batch that follows
 --   C count argc args...                  count records of one command each
+--   N count argc name args...             the same, all of one name, which comes once
+--   S count (key value)...                count records of SET key value
 --   M count (argc args...)...             one record of count commands
 --   D field code reason record            a record already known as bad
 --   E head audit                          the batch ends
 local FIRST = 14
-local nonce, call = ARGV[1], redis.pcall
+local nonce, call, type, unpack = ARGV[1], redis.pcall, type, unpack
 
 local m = call('HMGET', KEYS[1], 'f', 'o', 's', 'c', 'b', 'd', 'u', 'y', 'z', 'k', 'r', 'p')
 if m.err then return {nonce, 'ledger', KEYS[1], m.err} end
@@ -86,9 +88,11 @@ local function uvarint(n)
   return s .. string.char(n)
 end
 
--- The wire form of a command, for the dead letters.
-local function wire(i, argc)
+-- The wire form of a command, for the dead letters: name, if it is not the first
+-- argument, and the argc arguments from i on.
+local function wire(i, argc, name)
   local t = {uvarint(argc)}
+  if name then t = {uvarint(argc + 1), uvarint(#name), name} end
   for j = i, i + argc - 1 do t[#t + 1] = uvarint(#ARGV[j]); t[#t + 1] = ARGV[j] end
   return table.concat(t)
 end
@@ -116,6 +120,34 @@ while i <= top do
         records = records + 1
       end
       done, i = done + 1, i + argc
+    end
+  elseif op == 'N' then
+    local count, argc, name = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]) - 1, ARGV[i + 3]
+    i = i + 4
+    for _ = 1, count do
+      local r = call(name, unpack(ARGV, i, i + argc - 1))
+      if type(r) == 'table' and r.err then
+        if not tolerated(r.err) then return stop(r.err) end
+        local lost = reject(r.err, '\1' .. wire(i, argc, name))
+        if lost then return stop(lost) end
+      else
+        records = records + 1
+      end
+      done, i = done + 1, i + argc
+    end
+  elseif op == 'S' then
+    local left = tonumber(ARGV[i + 1])
+    i = i + 2
+    while left > 0 do
+      -- MSET either does all of it or nothing, and fails for no key's sake.
+      local n = math.min(left, 500)
+      local r = call('MSET', unpack(ARGV, i, i + 2 * n - 1))
+      if r.err then
+        n = 1
+        r = call('SET', ARGV[i], ARGV[i + 1])
+        if r.err then return stop(r.err) end
+      end
+      records, done, left, i = records + n, done + n, left - n, i + 2 * n
     end
   elseif op == 'M' then
     local count, body, failed = tonumber(ARGV[i + 1]), {}, nil
