@@ -16,7 +16,7 @@ import (
 // read is complete and in the log only.
 func stoppedFull(t *testing.T) (*rig, *input) {
 	t.Helper()
-	r, in, store := stuckRig(t, normalBuild)
+	r, in, store := stuckRig(t, normal)
 	p := r.start(r.runArgs("--drain-timeout", "300ms")...)
 	p.until("the end of the input", func() bool { return strings.Contains(p.stderr.String(), "no space") })
 	p.signal(15)

@@ -59,9 +59,9 @@ func (s *small) free() {
 }
 
 // stuckRig is a job whose store is a full file system.
-func stuckRig(t *testing.T, which func() (string, error)) (*rig, *input, *small) {
+func stuckRig(t *testing.T, job maker) (*rig, *input, *small) {
 	t.Helper()
-	r := newRig(t, which)
+	r := job(t)
 	in := newInput(t, r.input, 10_000)
 	store := newSmall(t, r.out, "64m")
 	store.fill(256 << 10)
@@ -73,7 +73,7 @@ func stuckRig(t *testing.T, which func() (string, error)) (*rig, *input, *small)
 // in the log that says why, and goes on by itself when there is space. C110.
 func TestB17OutputDiskFull(t *testing.T) {
 	t.Parallel()
-	r, in, store := stuckRig(t, normalBuild)
+	r, in, store := stuckRig(t, normal)
 	p := r.start(r.runArgs()...)
 	p.until("an error of the store", func() bool { return strings.Contains(p.stderr.String(), "no space") })
 	store.free()
@@ -112,7 +112,7 @@ func TestB17StateDiskFull(t *testing.T) {
 // output only, and drains: that needs no new space for the log.
 func TestQ06DrainWhileStateDiskFull(t *testing.T) {
 	t.Parallel()
-	r, in, store := stuckRig(t, normalBuild)
+	r, in, store := stuckRig(t, normal)
 	disk := newSmall(t, r.state, "512m")
 	p := r.start(r.runArgs("--drain-timeout", "300ms")...)
 	p.until("an error of the store", func() bool { return strings.Contains(p.stderr.String(), "no space") })

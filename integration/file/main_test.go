@@ -121,6 +121,28 @@ func TestLaneCountChanges(t *testing.T) {
 	r.exact(in.lines)
 }
 
+// TestTwoSources reads two files at the same time, each in its own lanes, stopped
+// in the middle and with its state lost once.
+func TestTwoSources(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, normalBuild)
+	first := newInput(t, r.input, 20_000)
+	second, other := filepath.Join(r.dir, "second.ndjson"), lines(1_000_000, 20_000)
+	writeFile(t, second, strings.Join(other, ""))
+	r.flags = []string{"--from", "ndjson:" + second, "--lanes", "2", "--checkpoint-interval", "10ms", "--checkpoint-records", "1000"}
+	p := r.start(r.runArgs()...)
+	p.untilOrEnd(func() bool { return r.parts() > 4 })
+	p.killAfter(0)
+	if err := os.RemoveAll(r.state); err != nil {
+		t.Fatal(err)
+	}
+	r.run().want(t, exitOK)
+	want := append(first.lines, other...)
+	r.exact(want)
+	r.run().want(t, exitOK, "nothing new: 40,000 records")
+	r.exact(want)
+}
+
 // concatenated is the output as cat DIR/* would give it.
 func (r *rig) concatenated() string {
 	r.t.Helper()

@@ -27,8 +27,12 @@ var controls = []struct {
 func TestControls(t *testing.T) {
 	for _, c := range controls {
 		t.Run(string(c.bug), func(t *testing.T) {
-			t.Setenv("WALSINK_PLANT", string(c.bug))
-			err := c.found(t, plantBuild)
+			t.Parallel()
+			err := c.found(t, func(t *testing.T) *rig {
+				r := newRig(t, plantBuild)
+				r.env = []string{"WALSINK_PLANT=" + string(c.bug)}
+				return r
+			})
 			if err == nil {
 				t.Fatal("the planted bug was not found")
 			}

@@ -14,10 +14,20 @@ import (
 
 // A scenario is a run of events that no correct program minds. It returns what is
 // wrong afterwards. The same scenarios are run on the program, which must stand
-// them, and on builds with a planted bug, which must not.
-type scenario func(t *testing.T, which func() (string, error)) error
+// them, and on builds with a planted bug, which must not. The maker makes the jobs, of
+// one build.
+type scenario func(t *testing.T, job maker) error
 
-// scenarios are those that have a test of their own name.
+// A maker makes a job.
+type maker func(t *testing.T) *rig
+
+// normal makes jobs of the program.
+func normal(t *testing.T) *rig {
+	t.Helper()
+	return newRig(t, normalBuild)
+}
+
+// scenarios are all of them, by the cases they stand for.
 var scenarios = map[string]scenario{
 	"C033 C039 limit of attempts": stuckLimit,
 	"C110 E14 stuck store":        stuck,
@@ -31,7 +41,7 @@ func TestScenarios(t *testing.T) {
 	for name, s := range scenarios {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if err := s(t, normalBuild); err != nil {
+			if err := s(t, normal); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -48,8 +58,8 @@ func (r *rig) check(want []string) error {
 }
 
 // manyRuns lets the input grow between runs.
-func manyRuns(t *testing.T, which func() (string, error)) error {
-	r := newRig(t, which)
+func manyRuns(t *testing.T, job maker) error {
+	r := job(t)
 	r.flags = append(r.flags, killFlags...)
 	in := newInput(t, r.input, 1000)
 	for range 3 {
@@ -63,8 +73,8 @@ func manyRuns(t *testing.T, which func() (string, error)) error {
 
 // stuck lets the store be full for a while. The log is the
 // buffer. C110, E14.
-func stuck(t *testing.T, which func() (string, error)) error {
-	r, in, store := stuckRig(t, which)
+func stuck(t *testing.T, job maker) error {
+	r, in, store := stuckRig(t, job)
 	p := r.start(r.runArgs()...)
 	p.untilOrEnd(func() bool {
 		said := p.stderr.String()
@@ -77,8 +87,8 @@ func stuck(t *testing.T, which func() (string, error)) error {
 
 // stuckLimit lets the store be full for more attempts than are allowed: the run
 // ends with an error, and nothing is given up. C033, C039, E14.
-func stuckLimit(t *testing.T, which func() (string, error)) error {
-	r, in, store := stuckRig(t, which)
+func stuckLimit(t *testing.T, job maker) error {
+	r, in, store := stuckRig(t, job)
 	r.flags = append(r.flags, "--max-attempts", "3")
 	p := r.start(r.runArgs()...)
 	p.untilOrEnd(func() bool { return strings.Contains(p.stderr.String(), "msg=progress") })
@@ -88,8 +98,8 @@ func stuckLimit(t *testing.T, which func() (string, error)) error {
 }
 
 // killedWhileFull kills a process whose store is full. Q09.
-func killedWhileFull(t *testing.T, which func() (string, error)) error {
-	r, in, store := stuckRig(t, which)
+func killedWhileFull(t *testing.T, job maker) error {
+	r, in, store := stuckRig(t, job)
 	r.flags = append(r.flags, "--generation-size", "1MiB", "--retain", "0s")
 	in.grow(t, 40_000)
 	p := r.start(r.runArgs()...)
@@ -100,8 +110,8 @@ func killedWhileFull(t *testing.T, which func() (string, error)) error {
 }
 
 // inTheWay puts a file where the next part is to go. F06, F20.
-func inTheWay(t *testing.T, which func() (string, error)) error {
-	r := newRig(t, which)
+func inTheWay(t *testing.T, job maker) error {
+	r := job(t)
 	in := newInput(t, r.input, 100)
 	if err := r.check(in.lines); err != nil {
 		return err
@@ -122,17 +132,17 @@ func inTheWay(t *testing.T, which func() (string, error)) error {
 
 // frozen freezes a process, lets a second one work on a copy of its state
 // directory, and thaws the first, whose writes must be refused. E07, E08, Q16.
-func frozen(t *testing.T, which func() (string, error)) error {
+func frozen(t *testing.T, job maker) error {
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
-		if err := frozenAfter(t, which, after); err != nil {
+		if err := frozenAfter(t, job, after); err != nil {
 			return fmt.Errorf("frozen %v after the first part: %w", after, err)
 		}
 	}
 	return nil
 }
 
-func frozenAfter(t *testing.T, which func() (string, error), after time.Duration) error {
-	r := newRig(t, which)
+func frozenAfter(t *testing.T, job maker, after time.Duration) error {
+	r := job(t)
 	r.flags = append(r.flags, killFlags...)
 	in := newInput(t, r.input, 100_000)
 	first := r.start(r.runArgs()...)

@@ -51,7 +51,7 @@ func TestStopSignalWhileFollowing(t *testing.T) {
 // TestStopBound and its like need a store that takes nothing: a full file system.
 func TestStopBound(t *testing.T) {
 	t.Parallel()
-	r, in, store := stuckRig(t, normalBuild)
+	r, in, store := stuckRig(t, normal)
 	p := r.start(r.runArgs("--drain-timeout", "300ms")...)
 	p.until("an error of the store", func() bool { return strings.Contains(p.stderr.String(), "no space") })
 	begin := time.Now()
@@ -67,7 +67,7 @@ func TestStopBound(t *testing.T) {
 
 func TestStopSecondSignal(t *testing.T) {
 	t.Parallel()
-	r, in, store := stuckRig(t, normalBuild)
+	r, in, store := stuckRig(t, normal)
 	p := r.start(r.runArgs("--drain-timeout", "1h")...)
 	p.until("an error of the store", func() bool { return strings.Contains(p.stderr.String(), "no space") })
 	p.signal(syscall.SIGINT)
