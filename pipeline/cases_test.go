@@ -85,7 +85,7 @@ func TestNotices(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if store.count("open restored=0") != 1 || store.count("open restored=5") != 1 {
+		if store.count("open restored=0") != 1 || store.count("open restored=5") != 1 || store.count("complete 5") != 2 {
 			t.Errorf("calls: %v", store.calls)
 		}
 	})

@@ -69,6 +69,27 @@ func oddTwice(rec []byte, emit Emit) error {
 	return emit(append(bytes.Clone(rec), " again"...))
 }
 
+// TestC067LanesChange: what the old lanes have is drained before the new ones get
+// a record, so that a key that moves keeps its order.
+func TestC067LanesChange(t *testing.T) {
+	store, recs := newFakeStore(), numbers("a", 600, 5)
+	store.down = true
+	if _, err := statelessPipeline(store, nil, recs[:300], 2).Run(t.Context()); err == nil {
+		t.Fatal("drained a store that is down")
+	}
+	sum, err := statelessPipeline(store, nil, recs, 3).Run(t.Context())
+	if err == nil || !strings.HasPrefix(err.Error(), "drain before the lanes change: output out: store is down") || sum.Records != 0 {
+		t.Errorf("%+v, %v", sum, err)
+	}
+	if sum, err := statelessPipeline(store, nil, recs, 2).Run(t.Context()); sum.Records != 300 || err == nil {
+		t.Errorf("with the same lanes: %+v, %v", sum, err)
+	}
+	store.down = false
+	if _, err := statelessPipeline(store, nil, recs, 3).Run(t.Context()); err != nil || !slices.Equal(sorted(store.all()), sorted(recs)) {
+		t.Errorf("%d records, %v", len(store.all()), err)
+	}
+}
+
 // TestOpenBytes: so many bytes demand a checkpoint, without interval or number.
 func TestOpenBytes(t *testing.T) {
 	store, recs := newFakeStore(), numbers("a", 20000, 3)
