@@ -105,19 +105,11 @@ func TestE07FrozenOwner(t *testing.T) {
 			d := newDB(t, plainTable)
 			prepare(d)
 			old := job{DSN: d.dsn, Dir: t.TempDir(), ID: "frozen", Lanes: 1, To: 100_000, Batch: 50_000}
-			tx, err := d.own.Begin(testContext(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := tx.Exec(testContext(t), "lock table t in exclusive mode"); err != nil {
-				t.Fatal(err)
-			}
+			release := d.hold(lockTable)
 			p := old.start(t, "")
 			d.until("flush that waits", `select exists (select from pg_locks where not granted and relation = 't'::regclass)`)
 			p.signal(syscall.SIGSTOP)
-			if err := tx.Rollback(testContext(t)); err != nil {
-				t.Fatal(err)
-			}
+			release()
 			fresh := old
 			fresh.Dir = t.TempDir() // no local log: it resumes from the ledger
 			fresh.finish(t)

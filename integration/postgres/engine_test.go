@@ -13,23 +13,23 @@ import (
 	"github.com/walsink/walsink/sinks"
 )
 
-// hold locks t against writers until the function it returns is called.
-func (d *db) hold() (release func()) {
+// hold runs sql in a transaction that stays open until the function it returns is
+// called, or the test ends.
+func (d *db) hold(sql string) (release func()) {
 	d.t.Helper()
 	tx, err := d.own.Begin(context.Background())
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if _, err := tx.Exec(context.Background(), "lock table t in exclusive mode"); err != nil {
+	release = func() { _ = tx.Rollback(context.Background()) } // also when it was called before
+	d.t.Cleanup(release)
+	if _, err := tx.Exec(context.Background(), sql); err != nil {
 		d.t.Fatal(err)
 	}
-	return func() {
-		d.t.Helper()
-		if err := tx.Rollback(context.Background()); err != nil {
-			d.t.Error(err)
-		}
-	}
+	return release
 }
+
+const lockTable = "lock table t in exclusive mode"
 
 // TestC111SlowStoreDoesNotHoldCheckpoints takes checkpoints while the store does
 // not take anything.
@@ -42,7 +42,7 @@ func TestC111SlowStoreDoesNotHoldCheckpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer done()
-	release := d.hold()
+	release := d.hold(lockTable)
 	for n := range 100 {
 		rec, err := j.number(s, nil, n)
 		if err != nil {
@@ -87,7 +87,7 @@ func TestC110BackPressure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	release := d.hold()
+	release := d.hold(lockTable)
 	blocked := false
 	n := 0
 	for ; n < j.To && !blocked; n++ {
@@ -203,7 +203,7 @@ func TestP36CloseDuringABlockedFlush(t *testing.T) {
 	d := newDB(t, plainTable)
 	j := job{DSN: d.dsn, Dir: t.TempDir(), ID: "blocked", Lanes: 1, To: 10, Batch: 10}
 	ctx := testContext(t)
-	release := d.hold()
+	release := d.hold(lockTable)
 	ended := make(chan error)
 	running, cancel := context.WithCancel(ctx)
 	go func() { ended <- j.run(running) }()

@@ -405,21 +405,13 @@ func TestEntryHeldByAnotherRole(t *testing.T) {
 	lane := newTape("orders", "0")
 	lane.seal(rowsOf(t, s, 0, 10)...)
 	l, m := acquire(t, s, lane.id)
-	tx, err := d.own.Begin(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(testContext(t), "select from walsink.lane for update"); err != nil {
-		t.Fatal(err)
-	}
+	release := d.hold("select from walsink.lane for update")
 	if _, err := l.Mark(testContext(t)); sinks.KindOf(err) != sinks.Transient || !strings.Contains(err.Error(), "another role") {
 		t.Errorf("mark: %v", err)
 	}
 	if _, _, err := s.Acquire(testContext(t), lane.id); sinks.KindOf(err) != sinks.Transient {
 		t.Errorf("acquire: %v", err)
 	}
-	if err := tx.Rollback(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	flush(t, l, lane.step(m, 1))
 }

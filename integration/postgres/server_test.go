@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,9 +78,7 @@ func TestP18E04TerminatedAtAnyInstant(t *testing.T) {
 // TestE04TerminatedAtCommit holds COMMIT up in a deferred trigger and ends the
 // backend there.
 func TestE04TerminatedAtCommit(t *testing.T) {
-	d := newDB(t, plainTable, "create table gate (x int)",
-		`create function wait() returns trigger language plpgsql as $$ begin lock table gate in exclusive mode; return null; end $$`,
-		`create constraint trigger held after insert on t deferrable initially deferred for each row execute function wait()`)
+	d := newDB(t, gated...)
 	s, err := postgres.Open(testContext(t), d.pool(d.dsn, asSink), postgres.Options{Table: "t"})
 	if err != nil {
 		t.Fatal(err)
@@ -86,26 +86,18 @@ func TestE04TerminatedAtCommit(t *testing.T) {
 	lane := newTape("orders", "0")
 	lane.seal(rowsOf(t, s, 0, 5)...)
 	l, m := acquire(t, s, lane.id)
-	tx, err := d.own.Begin(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(testContext(t), "lock table gate"); err != nil {
-		t.Fatal(err)
-	}
+	release := d.hold("lock table gate")
 	done := make(chan error)
 	go func() {
 		_, err := l.Flush(testContext(t), lane.step(m, 1))
 		done <- err
 	}()
-	d.until("commit that waits", "select exists (select from pg_locks where not granted and relation = 'gate'::regclass)")
+	d.until("commit that waits", commitWaits)
 	d.exec(terminate)
 	if err := <-done; sinks.KindOf(err) != sinks.Ambiguous {
 		t.Errorf("terminated at COMMIT: %v", err)
 	}
-	if err := tx.Rollback(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	settle(t, l, lane.step(m, 1), errors.New("unknown"))
 	wantIDs(d, 0, 5)
 }
@@ -412,4 +404,79 @@ func freePort(t testing.TB) int {
 		t.Fatal(err)
 	}
 	return port
+}
+
+// gated is a table whose transactions wait in COMMIT for the table gate.
+var gated = []string{plainTable, "create table gate (x int)",
+	`create function wait() returns trigger language plpgsql as $$ begin lock table gate in exclusive mode; return null; end $$`,
+	`create constraint trigger held after insert on t deferrable initially deferred for each row execute function wait()`}
+
+const commitWaits = "select exists (select from pg_locks where not granted and relation = 'gate'::regclass)"
+
+// TestMarkSettlesACommitInDoubt cancels a flush whose COMMIT hangs in the server,
+// where no cancel reaches it, and asks for the mark.
+func TestMarkSettlesACommitInDoubt(t *testing.T) {
+	for name, takeover := range map[string]time.Duration{"waits for its end": time.Minute, "ends it": 200 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			d := newDB(t, gated...)
+			var refuse atomic.Bool
+			refused := make(chan struct{}, 16)
+			pool := d.pool(d.dsn, func(c *pgxpool.Config) {
+				dial := c.ConnConfig.DialFunc
+				c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					if refuse.Load() {
+						refused <- struct{}{}
+						return nil, errors.New("refused")
+					}
+					return dial(ctx, network, addr)
+				}
+			})
+			s, err := postgres.Open(testContext(t), pool, postgres.Options{Table: "t", Takeover: takeover})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lane := newTape("orders", "0")
+			lane.seal(rowsOf(t, s, 0, 5)...)
+			l, m := acquire(t, s, lane.id)
+			step := lane.step(m, 1)
+			release := d.hold("lock table gate")
+			ctx, cancel := context.WithCancel(testContext(t))
+			done := make(chan error)
+			go func() {
+				_, err := l.Flush(ctx, step)
+				done <- err
+			}()
+			d.until("commit that waits", commitWaits)
+			refuse.Store(true)
+			cancel()
+			if err := <-done; sinks.KindOf(err) != sinks.Cancelled {
+				t.Fatalf("flush: %v", err)
+			}
+			<-refused // the request to cancel, which a lost network would not carry either
+			refuse.Store(false)
+			want := step.Prev.Tip()
+			if takeover == time.Minute {
+				want = step.Next.Tip()
+			}
+			marks := make(chan error)
+			go func() {
+				got, err := l.Mark(testContext(t))
+				if err == nil && got.Tip() != want {
+					err = fmt.Errorf("mark %+v", got)
+				}
+				marks <- err
+			}()
+			if takeover == time.Minute {
+				d.until("mark that waits", "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query like '%for update%')")
+				release()
+			}
+			if err := <-marks; err != nil {
+				t.Error(err)
+			}
+			release()
+			d.until("quiet", "select not "+strings.TrimPrefix(commitWaits, "select "))
+			settle(t, l, step, errors.New("unknown"))
+			wantIDs(d, 0, 5)
+		})
+	}
 }

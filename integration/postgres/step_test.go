@@ -108,7 +108,7 @@ func TestLanesDoNotTouchEachOther(t *testing.T) {
 	wantIDs(d, 0, 30)
 }
 
-func TestLogErrorGoesBackAsItIs(t *testing.T) {
+func TestC108LogErrorGoesBackAsItIs(t *testing.T) {
 	d := newDB(t, plainTable)
 	s := d.open(postgres.Options{Table: "t"})
 	lane := newTape("orders", "0")
