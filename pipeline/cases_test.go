@@ -246,7 +246,7 @@ func TestC080StuckInput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, storage := newFakeStore(), &checkpoint.Memory{}
 		stuck := &endlessSource{deaf: make(chan struct{})}
-		recs := numbers("a", 200000, 3)
+		recs := numbers("a", 50000, 3)
 		p := countPipeline(store, storage, recs)
 		p.Sources = append(p.Sources, Input{Name: "b", Source: stuck})
 		p.Checkpoints = checkpoint.Options{Interval: 10 * time.Second, Timeout: 5 * time.Second}

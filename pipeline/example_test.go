@@ -25,7 +25,7 @@ func ExampleKeyed() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // only a temporary directory
+	defer os.RemoveAll(dir)
 
 	input := filepath.Join(dir, "in.ndjson")
 	for _, more := range []string{"{\"user\":\"ann\"}\n{\"user\":\"bob\"}\n{\"user\":\"ann\"}\n", "{\"user\":\"ann\"}\n"} {
@@ -57,7 +57,7 @@ func countUsers(ctx context.Context, dir, input string) error {
 	if err != nil {
 		return err
 	}
-	defer counts.Close() //nolint:errcheck // the checkpoints have what counts
+	defer counts.Close()
 	checkpoints, err := checkpoint.OpenDir(filepath.Join(dir, "checkpoints"), 3)
 	if err != nil {
 		return err
