@@ -32,8 +32,8 @@
 //	AtLeastOnce   the same, with repetitions
 //
 // A sink is held to the guarantee that its Info declares and to no more. Parts of
-// a batch are given only to a sink that declares Chunked; those cases, and the
-// cases about the ledger if the sink is no sinks.Ledger, are left out for the
-// others. A case that needs an ability of the harness that is missing is skipped
+// a batch are given only to a sink that declares Chunked; those cases, the cases
+// about the ledger if the sink is no sinks.Ledger, and that about arbitrary bytes if
+// the harness does not say Binary, are left out for the others. A case that needs an ability of the harness that is missing is skipped
 // and says which one. A line at the end counts all of them.
 package sinktest

@@ -23,7 +23,7 @@ func Run(t *testing.T, h Harness) {
 	for _, c := range cases {
 		if why := c.without(t, h); why != "" {
 			count["not declared"]++
-			t.Logf("%s: left out: %s", c.name, why)
+			t.Logf("%s is left out: %s", c.name, why)
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
@@ -69,10 +69,10 @@ func (c testCase) without(t testing.TB, h Harness) string {
 	s := h.Open(t)
 	defer closing(t, "sink", s.Close)
 	_, lists := s.(sinks.Ledger)
-	has := map[need]bool{chunked: s.Info().Chunked, ledger: lists}
+	has := map[need]bool{chunked: s.Info().Chunked, ledger: lists, binary: h.Binary}
 	for _, n := range c.needs {
 		if ok, known := has[n]; known && !ok {
-			return fmt.Sprintf("the sink is not %s", n)
+			return fmt.Sprintf("not declared: %s", n)
 		}
 	}
 	return ""
@@ -81,7 +81,7 @@ func (c testCase) without(t testing.TB, h Harness) string {
 // lacks says what the harness cannot do.
 func (c testCase) lacks(h Harness) string {
 	has := map[need]bool{
-		chunked: true, ledger: true, binary: h.Binary, bad: h.Bad != nil, deadLetters: h.DeadLetters != nil,
+		chunked: true, ledger: true, binary: true, bad: h.Bad != nil, deadLetters: h.DeadLetters != nil,
 		snapshot: h.Snapshot != nil, breaks: h.Break != nil, loses: h.LoseAnswers != nil,
 	}
 	var lacks []string
