@@ -41,7 +41,7 @@ func writeKillBatches(t testing.TB, l *Log, c uint64) {
 	t.Helper()
 	for _, name := range killLanes {
 		ln := mustLane(t, l, name)
-		for _, r := range killRecords(name, ln.tip().Seq+1) {
+		for _, r := range killRecords(name, ln.log.tipOf(ln)+1) {
 			if err := ln.Append(context.Background(), r); err != nil {
 				t.Fatal(err)
 			}
