@@ -19,9 +19,15 @@ func somePlace() place {
 	}}
 }
 
+// goldenPlace is somePlace as version 1 writes it. Stores hold such bytes.
+const goldenPlace = "010400076669656c6420611002016164808080808020030102030162000000"
+
 func TestPlaceRoundTrip(t *testing.T) {
 	want := somePlace()
 	b := want.encode()
+	if golden := fmt.Sprintf("%x", b); golden != goldenPlace {
+		t.Errorf("written as %s, version 1 is %s", golden, goldenPlace)
+	}
 	got, err := decodePlace(b)
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Fatalf("%+v, %v", got, err)

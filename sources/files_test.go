@@ -241,12 +241,19 @@ func TestReadObeysContext(t *testing.T) {
 
 func somePosition() filesPosition {
 	m := fileMark{mark: mark{path: "dir/a.log", off: 1 << 40, line: 77, head: 1 << 63, tail: 3}, dev: 5, ino: 1 << 60}
-	return filesPosition{spec: "ndjson:dir", follow: true, done: 3, names: 1 << 62, marks: []fileMark{m, {mark: mark{path: "b"}}}}
+	return filesPosition{spec: "ndjson:dir", follow: true, done: 3, names: 1 << 62, marks: []fileMark{m, {mark: mark{path: "b"}}}, last: []fileMark{m}}
 }
+
+// goldenPosition is somePosition as version 1 writes it. Stores hold such bytes.
+const goldenPosition = "010a6e646a736f6e3a6469720103400000000000000002096469722f612e6c6f678080808080204d80000000000000000000" +
+	"000000000003058080808080808080100162000000000000000000000000000000000000000001096469722f612e6c6f678080808080204d8000000000000000000000000000000305808080808080808010"
 
 func TestPositionRoundTrip(t *testing.T) {
 	want := somePosition()
 	b := want.encode()
+	if golden := fmt.Sprintf("%x", b); golden != goldenPosition {
+		t.Errorf("written as %s, version 1 is %s", golden, goldenPosition)
+	}
 	got, err := decodePosition(b, want.spec)
 	if err != nil || !bytes.Equal(got.encode(), b) || len(got.marks) != 2 || got.marks[0] != want.marks[0] {
 		t.Errorf("%+v, %v", got, err)
