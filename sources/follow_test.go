@@ -326,6 +326,9 @@ func TestFollowOldWriter(t *testing.T) {
 		w.append(2)
 		r.drain()
 		w.rename()
+		if r.read(10, 30*time.Millisecond) { // less than Options.Quiet, and enough to see the rename
+			t.Error("something to read")
+		}
 		old := *w
 		old.path = w.path + ".1"
 		old.append(1)
