@@ -47,13 +47,12 @@ func restore(t testing.TB, s *Store, lanes int, parts [][]byte) []pipeline.LaneS
 
 func snapshot(t testing.TB, states []pipeline.LaneState, checkpoint uint64) [][]byte {
 	t.Helper()
-	var parts [][]byte
-	for _, s := range states {
-		p, err := s.Snapshot(t.Context(), checkpoint)
-		if err != nil {
+	parts := make([][]byte, len(states))
+	for i, s := range slices.Backward(states) { // the order is chance in a pipeline
+		var err error
+		if parts[i], err = s.Snapshot(t.Context(), checkpoint); err != nil {
 			t.Fatal(err)
 		}
-		parts = append(parts, p)
 	}
 	return parts
 }
