@@ -21,6 +21,7 @@ type wire struct {
 	cut           bool
 	conns         []net.Conn
 
+	muted   bool
 	holding bool
 	held    chan struct{} // closed at the first write that is held back
 	late    []byte
@@ -61,7 +62,7 @@ func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error)
 		return nil, err
 	}
 	w.conns = append(w.conns, conn)
-	return &wired{conn, w}, nil
+	return &wired{Conn: conn, w: w}, nil
 }
 
 func (w *wire) cutWrites(n int64) { w.set('w', n) }
@@ -135,6 +136,22 @@ func (w *wire) replay() {
 
 func (w *wire) said() string { w.mu.Lock(); defer w.mu.Unlock(); return string(w.wrote) }
 
+// refuse lets nothing through until heal.
+func (w *wire) refuse(testing.TB) (heal func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sever()
+	return func() { w.heal() }
+}
+
+// mute closes each connection on which a script was called when the answer comes,
+// until heal.
+func (w *wire) mute(testing.TB) (heal func()) {
+	set := func(on bool) { w.mu.Lock(); w.muted = on; w.mu.Unlock() }
+	set(true)
+	return func() { set(false) }
+}
+
 // sever closes everything; the caller holds mu.
 func (w *wire) sever() {
 	w.cut = true
@@ -146,7 +163,8 @@ func (w *wire) sever() {
 
 type wired struct {
 	net.Conn
-	w *wire
+	w     *wire
+	asked bool // a script was called
 }
 
 func (c *wired) Write(b []byte) (int, error) {
@@ -184,6 +202,7 @@ func (c *wired) Write(b []byte) (int, error) {
 		w.wrote = append(w.wrote, b...)
 	}
 	w.writes -= int64(len(b))
+	c.asked = bytes.Contains(b, []byte("evalsha"))
 	return c.Conn.Write(b)
 }
 
@@ -210,6 +229,10 @@ func (c *wired) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.muted && c.asked && n > 0 {
+		c.Conn.Close()
+		return 0, net.ErrClosed
+	}
 	if w.rec {
 		w.got = append(w.got, b[:n]...)
 	}

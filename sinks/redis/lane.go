@@ -73,9 +73,9 @@ func (f *flush) step(ctx context.Context, step *sinks.Step) error {
 			return err
 		}
 		if dead, err = f.letters(dead, run.Batch, run.First); err != nil {
-			return f.invalid(err)
+			return f.invalid(ctx, err)
 		}
-		if err = f.run(run); err != nil {
+		if err = f.run(ctx, run); err != nil {
 			return err
 		}
 	}
@@ -85,24 +85,34 @@ func (f *flush) step(ctx context.Context, step *sinks.Step) error {
 		return e
 	}
 	if err := f.finish(dead); err != nil {
-		return f.invalid(err)
+		return f.invalid(ctx, err)
 	}
 	return f.send(ctx)
 }
 
-func (f *flush) run(run sinks.Run) error {
+func (f *flush) run(ctx context.Context, run sinks.Run) error {
 	if len(f.cut.bad) == 0 && (run.Batch != f.cut.batch || run.First != f.cut.tip.done) {
-		return f.invalid(fmt.Errorf("run of batch %d begins at record %d, want batch %d record %d",
+		return f.invalid(ctx, fmt.Errorf("run of batch %d begins at record %d, want batch %d record %d",
 			run.Batch, run.First, f.cut.batch, f.cut.tip.done))
 	}
 	if err := f.cut.run(run); err != nil {
-		return f.invalid(err)
+		return f.invalid(ctx, err)
 	}
 	return nil
 }
 
-// invalid is about a step that no engine makes.
-func (f *flush) invalid(err error) error { return f.fail(sinks.Permanent, fmt.Errorf("step: %w", err)) }
+// invalid is about a step whose records do not fit its marks. If its Prev is not
+// what the store has, that comes first.
+func (f *flush) invalid(ctx context.Context, err error) error {
+	m, merr := f.lane.Mark(ctx)
+	switch {
+	case merr != nil:
+		return merr
+	case m.Tip() != f.cut.step.Prev.Tip():
+		return f.fail(sinks.Moved, errors.New("the tip in the store is another one"))
+	}
+	return f.fail(sinks.Permanent, fmt.Errorf("step: %w", err))
+}
 
 // letters adds the dead letters that come before a record, and ends the batches
 // that are over there. It returns the dead letters that are left.
