@@ -140,6 +140,7 @@ func outage(e *env) {
 	t := e.tape("main").fill(3, 4, 2)
 	o := t.acquire()
 	o.flush(place{batches: 1})
+	other := e.open()
 	heal := e.h.Break(e.TB)
 	ctx, cancel := context.WithTimeout(e.ctx, callTime)
 	defer cancel()
@@ -149,7 +150,7 @@ func outage(e *env) {
 	if _, err := o.lane.Mark(ctx); !unanswered(err) {
 		e.violated("mark of a broken store: %v", err)
 	}
-	if _, _, err := e.open().Acquire(ctx, t.id); !unanswered(err) {
+	if _, _, err := other.Acquire(ctx, t.id); !unanswered(err) {
 		e.violated("acquire from a broken store: %v", err)
 	}
 	heal()

@@ -2,6 +2,7 @@ package sinktest
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/walsink/walsink/record"
@@ -24,40 +25,27 @@ func partial(e *env) {
 	t := e.tape("ends").fill(3, 4, 2)
 	o := t.acquire()
 	o.flush(place{1, 2}) // a whole batch and a part of the next
-	o.refused(t.step(t.acquiredMark(o), place{1, 2}), "the part that is in, on what was before it,", sinks.Moved)
-	o.flush(t.end()) // the rest of a batch and a whole one
-}
-
-// acquiredMark is the mark of o as it was before its first step.
-func (t *tape) acquiredMark(o *owner) sinks.Mark {
-	m := t.mark(place{})
-	m.Fence = o.fence
-	return m
+	o.flush(t.end())     // the rest of a batch and a whole one
 }
 
 func partialMismatch(e *env) {
 	t := e.tape("main").fill(1, 6)
 	o := t.acquire()
 	o.flush(place{1, 3})
-	held := o.mark
-	for what, change := range map[string]func(*sinks.Partial){
-		"the digest":      func(p *sinks.Partial) { p.Batch.Digest[0] ^= 1 },
-		"the position":    func(p *sinks.Partial) { p.Batch.Position = []byte("elsewhere") },
-		"the checkpoint":  func(p *sinks.Partial) { p.Batch.Checkpoint++ },
-		"the size":        func(p *sinks.Partial) { p.Batch.Records++ },
-		"one record less": func(p *sinks.Partial) { p.Done-- },
-		"one record more": func(p *sinks.Partial) { p.Done++ },
+	for what, change := range map[string]func(*record.Batch){
+		"digest":     func(b *record.Batch) { b.Digest[0] ^= 1 },
+		"position":   func(b *record.Batch) { b.Position = []byte("elsewhere") },
+		"checkpoint": func(b *record.Batch) { b.Checkpoint++ },
 	} {
-		prev, p := held, *held.Partial
-		change(&p)
-		prev.Partial = &p
-		st := t.step(held, t.end())
-		st.Prev = prev
-		o.refused(st, "the rest of a batch that differs by "+what, sinks.Moved)
+		other := *t
+		other.batches = slices.Clone(t.batches)
+		change(&other.batches[1])
+		o.refused(other.step(other.mark(place{1, 3}), t.end()), "the rest of a batch with another "+what, sinks.Moved)
 	}
-	none := held
-	none.Partial = nil
-	o.refused(t.step(none, t.end()), "the whole batch, of which a part is in,", sinks.Moved)
+	for _, done := range []int{0, 1, 2, 4} {
+		o.refused(t.step(t.mark(place{1, done}), t.end()), fmt.Sprintf("a batch from record %d, with 3 of them in,", done), sinks.Moved)
+	}
+	o.refused(t.step(t.mark(place{1, 2}), place{1, 3}), "a part that is in", sinks.Moved)
 	o.arrived(place{1, 3})
 	o.finish()
 }

@@ -62,14 +62,12 @@ func tip(e *env) {
 	first := o.mark
 	o.flush(place{batches: 2})
 	t.fill(2)
-	forged := o.mark
-	forged.Chain[7] ^= 1
-	for what, prev := range map[string]sinks.Mark{"genesis": genesis, "batch 1": first, "a batch 2 of other contents": forged} {
-		st := t.step(prev, t.end())
-		if prev.Seq == 2 {
-			st = t.step(o.mark, t.end())
-			st.Prev = prev
-		}
+	other := e.tape("main").fill(2, 4, 2)
+	for what, st := range map[string]*sinks.Step{
+		"genesis":                     t.step(genesis, t.end()),
+		"batch 1":                     t.step(first, t.end()),
+		"a batch 2 of other contents": other.step(other.mark(place{batches: 2}), other.end()),
+	} {
 		o.refused(st, "a step that builds on "+what+", with batch 2 in the store,", sinks.Moved)
 		o.arrived(place{batches: 2})
 	}
