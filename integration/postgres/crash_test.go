@@ -65,7 +65,7 @@ func TestC101C102E23Kill9(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	j := job{DSN: d.dsn, Dir: t.TempDir(), ID: "kill", Lanes: 4, Batch: 50}
 	stop, seen := make(chan struct{}), make(chan error, 1)
-	go func() { seen <- d.watch(j, stop) }()
+	go func(j job) { seen <- d.watch(j, stop) }(j)
 	killed := 0
 	for range cycles {
 		j.To += 20_000

@@ -121,6 +121,7 @@ func TestC110E14P28ServerIsDown(t *testing.T) {
 			server.Stop()
 		}
 		server.Start()
+		d.own.Reset() // its connections were to the server before
 		d.until("more rows", "select count(*) > $1 or count(*) = $2 from t", one[int](d, "select count(*) from t"), j.To)
 	}
 	if code := p.wait(); code != jobDone {
