@@ -180,3 +180,19 @@ func TestEveryLogOperationFailsOnce(t *testing.T) {
 		w.wantDead(3, 11)
 	}
 }
+
+// A batch that was cut is let go when it is in: the log drops the batches of a lane
+// in order, so that one which is held for ever fills it up.
+func TestChunksLetGoOfTheBatch(t *testing.T) {
+	w := newWorld(t)
+	w.mopts.StepBytes, w.mopts.Chunked = 40, true
+	w.open()
+	w.add(1, recs(0, 99)...)
+	w.add(2, "small")
+	w.drain()
+	w.log.mu.Lock()
+	defer w.log.mu.Unlock()
+	if w.log.open != 0 {
+		t.Fatalf("%d batches are still held by the reader", w.log.open)
+	}
+}

@@ -268,6 +268,9 @@ func (l *lane) split(b record.Batch) (split, error) {
 func (l *lane) adopt(m sinks.Mark) error {
 	crash.Point(crash.FlushAnswered)
 	l.mark = m
+	if m.Partial == nil {
+		l.src.cursor.close() // what was cut is in, and the log is to drop it
+	}
 	maps.DeleteFunc(l.splits, func(seq uint64, _ split) bool { return seq <= m.Seq })
 	if m.Seq > 0 {
 		if err := l.c.log.Commit(l.key, m.Seq); err != nil {
