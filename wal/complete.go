@@ -46,6 +46,7 @@ func (l *Log) writeComplete(c *completeState) (done bool, err error) {
 	if c.checkpoint <= l.complete.checkpoint {
 		return true, nil
 	}
+	l.turnOver()
 	c.era = l.complete.era
 	if _, err := l.control(normal, entry{[]byte{kindComplete}, c.encode()}); err != nil {
 		return false, fmt.Errorf("complete checkpoint %d: %w", c.checkpoint, err)
@@ -56,16 +57,54 @@ func (l *Log) writeComplete(c *completeState) (done bool, err error) {
 	return false, nil
 }
 
+// SealDone says that every lane has sealed what it has for the checkpoint, and
+// so has everything before it. It is durable on return, and so is everything
+// sealed before. It is what tells a checkpoint without records from one that
+// this log never saw.
+func (l *Log) SealDone(checkpoint uint64) error {
+	if err := l.writeSealDone(checkpoint); err != nil {
+		return err
+	}
+	return l.Sync()
+}
+
+func (l *Log) writeSealDone(checkpoint uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.failure(); err != nil {
+		return err
+	}
+	c := completeState{era: l.complete.era, checkpoint: checkpoint}
+	if !c.above(&l.ended) {
+		return nil
+	}
+	l.turnOver()
+	if _, err := l.control(normal, entry{[]byte{kindSealed}, c.encode()}); err != nil {
+		return fmt.Errorf("seal checkpoint %d: %w", checkpoint, err)
+	}
+	l.ended = c
+	return nil
+}
+
+// Sealed returns the highest checkpoint that SealDone was told of since the log
+// was made, or since the last Rewind.
+func (l *Log) Sealed() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended.era != l.complete.era {
+		return 0
+	}
+	return l.ended.checkpoint
+}
+
 // completeUpTo moves the lane's head. The caller holds Log.mu.
 func (ln *Lane) completeUpTo(checkpoint uint64) {
-	for _, b := range ln.batches {
+	for _, b := range ln.after(ln.head.Seq) {
 		if b.Checkpoint > checkpoint {
 			break
 		}
-		if b.Seq > ln.head.Seq {
-			ln.head = b.Head()
-			ln.known = true
-		}
+		ln.head = b.Head()
+		ln.known = true
 	}
 }
 
@@ -220,13 +259,15 @@ func (l *Log) Commit(lane string, seq uint64) error {
 		return nil
 	}
 	now := l.opts.now()
-	for _, b := range ln.batches {
-		if b.Seq > ln.committed && b.Seq <= seq {
-			b.since = now
+	for _, b := range ln.after(ln.committed) {
+		if b.Seq > seq {
+			break
 		}
+		b.since = now
 	}
 	ln.committed = seq
 	l.uncertain = true
+	l.turnOver()
 	c := committedState{floor: ln.floor, seq: seq}
 	_, err := l.control(normal, entry{laneKey(kindCommitted, lane), c.encode()})
 	l.kick()

@@ -17,6 +17,7 @@ import (
 //	'K' lane                      how far the lane is committed
 //	'L' lane                      the state of the lane
 //	'N' batch id u64              the note of a batch
+//	'S'                           the highest checkpoint that all lanes have sealed
 //	'V' batch id u64              the batch is void
 //
 // A batch id is unique in the log: the number of the generation in which the
@@ -30,6 +31,7 @@ const (
 	kindCommitted = 'K'
 	kindLane      = 'L'
 	kindNote      = 'N'
+	kindSealed    = 'S'
 	kindVoid      = 'V'
 )
 
@@ -249,7 +251,7 @@ func (s *committedState) decode(b []byte) error {
 	return d.done()
 }
 
-// A completeState is what is stored under 'C'. Of several, the one with the highest
+// A completeState is what is stored under 'C' and 'S'. Of several, the one with the highest
 // era counts, then the one with the highest checkpoint.
 type completeState struct {
 	era        uint64 // raised by Rewind

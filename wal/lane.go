@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,7 +22,7 @@ type Lane struct {
 	cur     *record.Builder
 	used    int64 // bytes that the open block takes, at most
 	allowed int64 // bytes promised to the open block
-	usual   int64 // bytes to ask for at once: those of the last block, if it was full
+	usual   int64 // bytes to ask for at once: about those of the last block, if it was full
 	records uint64
 	bytes   uint64
 
@@ -67,6 +68,12 @@ func (b *batch) generations() []uint64 {
 	need = append(need, b.notes...)
 	slices.Sort(need)
 	return slices.Compact(need)
+}
+
+// after returns the batches above seq. The caller holds Log.mu.
+func (ln *Lane) after(seq uint64) []*batch {
+	i, _ := slices.BinarySearchFunc(ln.batches, seq+1, func(b *batch, seq uint64) int { return cmp.Compare(b.Seq, seq) })
+	return ln.batches[i:]
 }
 
 // needs reports whether the batch needs a generation.
@@ -156,7 +163,7 @@ func (ln *Lane) Pending() (records, bytes uint64) { return ln.records, ln.bytes 
 func (ln *Lane) handOff() {
 	ln.usual = 0
 	if ln.cur.Full() {
-		ln.usual = ln.used
+		ln.usual = min(ln.used, 2*record.BlockSize)
 	}
 	j := job{lane: ln, block: ln.cur, promised: ln.allowed}
 	ln.cur, ln.allowed, ln.used = ln.home(), 0, 0
@@ -231,7 +238,7 @@ func (l *Log) seal(ln *Lane, checkpoint uint64, position []byte, format string) 
 	if err != nil {
 		return record.Batch{}, err
 	}
-	_ = l.makeRoom(0, false) // goes to the next generation if it is time and possible
+	l.turnOver()
 	entries := []entry{{idKey(kindFooter, b.id), value}}
 	if !ln.stored {
 		entries = append(entries, entry{laneKey(kindLane, ln.name), ln.encode()})

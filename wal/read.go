@@ -21,11 +21,9 @@ func (l *Log) pin(lane string, seq uint64) (*batch, error) {
 	if ln == nil {
 		return nil, fmt.Errorf("lane %s: the log does not know it", lane)
 	}
-	for _, b := range ln.batches {
-		if b.Seq == seq && b.Checkpoint <= l.complete.checkpoint {
-			b.pins++
-			return b, nil
-		}
+	if next := ln.after(seq - 1); seq > 0 && len(next) > 0 && next[0].Seq == seq && next[0].Checkpoint <= l.complete.checkpoint {
+		next[0].pins++
+		return next[0], nil
 	}
 	if ln.broken != nil && seq > ln.committed && seq <= max(ln.head.Seq, ln.durable) {
 		return nil, ln.broken
@@ -172,6 +170,7 @@ func (l *Log) PutNote(lane string, seq uint64, note []byte) error {
 func (l *Log) putNote(b *batch, value []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.turnOver()
 	g, err := l.control(normal, entry{idKey(kindNote, b.id), value})
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ type recovery struct {
 	notes     map[uint64][]uint64
 	batches   []*batch
 	loose     map[*batch]bool // its footer is not known to have been synced
+	highest   uint64          // number in a batch id; its generation may never have come
 }
 
 // recover reads the state of the log from its generations, without blocks.
@@ -41,7 +42,7 @@ func (l *Log) recover() error {
 		}
 		l.number = n
 	}
-	l.number++ // for the batch ids that are given before there is a generation
+	l.number = max(l.number, r.highest) + 1 // for the batch ids that are given before there is a generation
 	for name, state := range r.states {
 		ln := r.lane(name)
 		ln.laneState, ln.known, ln.stored, ln.written = state, true, true, state.head.Seq
@@ -80,7 +81,7 @@ func (r *recovery) generation(n uint64) error {
 	if last < synced {
 		r.damaged(n, fmt.Errorf("%d of %d synced entries are gone", synced-last, synced))
 	}
-	for _, kind := range []byte{kindAll, kindComplete, kindLane, kindCommitted, kindVoid, kindFooter, kindNote} {
+	for _, kind := range []byte{kindAll, kindComplete, kindSealed, kindLane, kindCommitted, kindVoid, kindFooter, kindNote} {
 		err := g.st.scan(kind, func(key, value []byte, version uint64) error {
 			err := r.entry(g, key, value, version > synced)
 			if err == nil || errors.Is(err, record.ErrVersion) {
@@ -125,12 +126,21 @@ func (r *recovery) entry(g *generation, key, value []byte, loose bool) error {
 		if c.above(&r.l.complete) {
 			r.l.complete = c
 		}
+	case kindSealed:
+		var c completeState
+		if err := c.decode(value); err != nil {
+			return err
+		}
+		if c.above(&r.l.ended) {
+			r.l.ended = c
+		}
 	case kindLane:
 		var s laneState
 		if err := s.decode(value); err != nil {
 			return err
 		}
 		r.states[name] = s
+		r.highest = max(r.highest, s.floor>>32)
 	case kindCommitted:
 		var c committedState
 		if err := c.decode(value); err != nil {
@@ -149,6 +159,7 @@ func (r *recovery) batchEntry(g *generation, key, value []byte, loose bool) erro
 		return fmt.Errorf("%w: key of %d bytes", record.ErrCorrupt, len(key))
 	}
 	id := keyID(key)
+	r.highest = max(r.highest, id>>32)
 	switch key[0] {
 	case kindVoid:
 		r.voids[id] = true

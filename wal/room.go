@@ -118,6 +118,24 @@ func (l *Log) prefetch(g *generation) {
 	}
 }
 
+// turnOver goes to the next generation if the active one is full and the next
+// is ready, and has it made if not. Entries that are not records fill the index
+// too, also when no record comes. The caller holds mu and has room for its own
+// entry either way.
+func (l *Log) turnOver() {
+	g := l.active
+	switch {
+	case g == nil:
+	case !g.small && !l.outgrown(g, 0, int64(l.open)):
+		l.prefetch(g)
+	case l.next != nil:
+		_ = l.advance(0) // another time, if it cannot be now
+	case !l.wantNext:
+		l.wantNext = true
+		l.kick()
+	}
+}
+
 // advance makes the next generation the active one, if it has room for all that
 // was promised. The caller holds mu.
 func (l *Log) advance(bytes int64) error {

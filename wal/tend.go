@@ -227,7 +227,8 @@ func (l *Log) carry() (*generation, error) {
 		}
 	}
 	if !g.carried {
-		entries = append(entries, entry{[]byte{kindComplete}, l.completing.encode()})
+		entries = append(entries, entry{[]byte{kindComplete}, l.completing.encode()},
+			entry{[]byte{kindSealed}, l.ended.encode()})
 		for id := range l.voids {
 			entries = append(entries, entry{idKey(kindVoid, id), begin()})
 		}

@@ -38,21 +38,9 @@ func (l *Log) writeBlock(j job, key []byte) []byte {
 		if err == nil {
 			err = g.append(entry{key, value})
 		}
-		if errors.Is(err, errRetired) {
-			continue
+		if l.written(j, g, b, entry{key, value}, err) {
+			break
 		}
-		l.mu.Lock()
-		if err != nil {
-			_ = l.failLocked(err)
-		} else {
-			b.add(g)
-			g.charge(entry{key, value})
-		}
-		l.promised -= j.promised
-		l.open--
-		l.broadcast()
-		l.mu.Unlock()
-		break
 	}
 	crash.Point(crash.AppendBlock)
 	if j.block.Size() > 4*record.BlockSize {
@@ -63,14 +51,39 @@ func (l *Log) writeBlock(j job, key []byte) []byte {
 	return key
 }
 
-// target is the generation to write to, and the open batch of the lane.
+// target is the generation to write to, and the open batch of the lane. The
+// generation counts as needed until written is called, since it can be retired
+// meanwhile.
 func (l *Log) target(ln *Lane) (*generation, *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if ln.batch == nil {
 		ln.batch = &batch{lane: ln, id: l.newID()}
 	}
+	l.active.live++
 	return l.active, ln.batch
+}
+
+// written deals with the outcome of writing a block to g. It is false if g was
+// retired before it took the block.
+func (l *Log) written(j job, g *generation, b *batch, e entry, err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g.live--
+	switch {
+	case errors.Is(err, errRetired):
+		l.kick() // it may be time to drop it
+		return false
+	case err != nil:
+		_ = l.failLocked(err)
+	default:
+		b.add(g)
+		g.charge(e)
+	}
+	l.promised -= j.promised
+	l.open--
+	l.broadcast()
+	return true
 }
 
 // newID returns an id for a batch. The caller holds mu.
