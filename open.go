@@ -23,7 +23,7 @@ import (
 // [committer.Committer.Open]; each says what to do.
 func Open(ctx context.Context, sink sinks.Sink, opts Options) (*Output, error) {
 	opts = opts.withDefaults()
-	o := &Output{id: opts.ID, opts: opts, sink: sink, lanes: make(map[string]*Lane)}
+	o := &Output{id: opts.ID, opts: opts, sink: sink, lanes: make(map[string]*Lane), opening: make(chan struct{}, 1)}
 	if err := o.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open sink %q: %w", opts.ID, err), o.release())
 	}
@@ -42,6 +42,9 @@ func (o *Output) open(ctx context.Context) error {
 		return err
 	}
 	o.log = log
+	if err := o.ours(); err != nil {
+		return err
+	}
 	if err := o.settle(); err != nil {
 		return err
 	}
@@ -81,9 +84,23 @@ func (o *Output) release() error {
 	return errors.Join(append(errs, o.sink.Close())...)
 }
 
+// ours refuses a log that completed a checkpoint under another sink id.
+func (o *Output) ours() error {
+	done, _ := o.log.Completed()
+	for _, key := range o.log.Lanes() {
+		id, _, _ := strings.Cut(key, "/")
+		if id != o.id && done > 0 {
+			return fmt.Errorf("%w: %s is of %q, with checkpoint %d complete; give each sink id a directory of its own",
+				ErrForeignState, o.opts.Dir, id, done)
+		}
+	}
+	return nil
+}
+
 // settle decides which sealed batches count: those of the restored checkpoint, or
 // of the newest one that the log knows to be complete. The source sends the rest
-// again.
+// again. A restored checkpoint that this log never sealed does not count: records
+// before it may be nowhere.
 func (o *Output) settle() error {
 	done, _ := o.log.Completed()
 	if r := o.opts.Restored; r != nil && r.Checkpoint != done {
@@ -91,7 +108,10 @@ func (o *Output) settle() error {
 			return fmt.Errorf("%w: the state was restored from checkpoint %d, checkpoint %d is complete here; restore the newer one, or reset the output",
 				committer.ErrStateBehind, r.Checkpoint, done)
 		}
-		if err := o.log.Complete(r.Checkpoint, r.Position); err != nil {
+		if sealed := o.log.Sealed(); sealed < r.Checkpoint {
+			o.opts.Logger.Warn("the log does not have the checkpoint that the state was restored from",
+				"sink", o.id, "restored", r.Checkpoint, "sealed", sealed, "completed", done)
+		} else if err := o.log.Complete(r.Checkpoint, r.Position); err != nil {
 			return err
 		}
 	}
@@ -147,6 +167,11 @@ func (o *Output) recover(ctx context.Context, marks []sinks.LaneMark) error {
 	plan, err := o.plan(ctx, marks)
 	if err != nil {
 		return err
+	}
+	for _, p := range plan.Lanes {
+		if o.lanes[p.Lane] == nil {
+			return fmt.Errorf("lane %s/%s came into the ledger while it was read: somebody else uses the sink id", o.id, p.Lane)
+		}
 	}
 	if err := o.log.Rewind(plan.Checkpoint, plan.Position); err != nil {
 		return err

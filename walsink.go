@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/walsink/walsink/committer"
+	"github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/wal"
 )
@@ -30,6 +31,9 @@ var (
 	ErrBarrier = errors.New("a checkpoint of an earlier run must be repeated first")
 	// ErrCheckpoint says that a checkpoint id is not above the one before.
 	ErrCheckpoint = errors.New("checkpoint id does not rise")
+	// ErrForeignState says that the state directory belongs to another sink id,
+	// whose source position would be taken for that of this one.
+	ErrForeignState = errors.New("the state directory belongs to another sink id")
 )
 
 // Options configure an Output. Dir and ID are required.
@@ -55,8 +59,11 @@ type Options struct {
 	// back further. Default 100.
 	CarryEvery uint64
 	// Restored is the checkpoint that the caller's own state was restored from, for
-	// a caller that keeps state beside the output. It counts as complete even if the
-	// note of it did not reach the log. Nil: the log's newest.
+	// a caller that keeps state beside the output. If the log has sealed it, it counts
+	// as complete even if the note of that did not reach the log. If the log has not,
+	// because it was lost or put back, it does not count, and Position is another one
+	// than that of Restored: the caller must not go on from its state. Nil: the log's
+	// newest.
 	Restored *Barrier
 	// Logger gets what an operator may want to know. Default: slog.Default().
 	Logger *slog.Logger
@@ -85,8 +92,9 @@ func (o Options) withDefaults() Options {
 type Barrier = committer.Barrier
 
 // An Output lands records in a sink exactly once. Seal, Complete, Abort,
-// Checkpoint and Close are called from one goroutine at a time; the rest is safe
-// for concurrent use, but for the appends of one lane.
+// Checkpoint and Close are called from one goroutine at a time, and no append runs
+// beside Seal and Checkpoint; the rest is safe for concurrent use, but for the
+// appends of one lane.
 type Output struct {
 	id   string
 	opts Options
@@ -94,13 +102,16 @@ type Output struct {
 	log  *wal.Log
 	eng  *committer.Committer
 
-	mu       sync.Mutex // guards what follows
+	opening chan struct{} // holds one token, for who opens a lane
+
+	mu       sync.Mutex // guards what follows; never held during a call of sink or log
 	lanes    map[string]*Lane
 	closed   bool
 	position []byte    // where the source resumes
 	barriers []Barrier // checkpoints still to be repeated
 	last     uint64    // highest checkpoint id seen anywhere
 	sealed   []Barrier // sealed, neither completed nor aborted
+	refused  error     // why a checkpoint could not be repeated; nothing is sealed after it
 }
 
 // A Lane is one ordered stream of records of an Output. Append and Seal are
@@ -125,8 +136,9 @@ func (o *Output) Append(ctx context.Context, rec []byte) error {
 
 // Append adds a copy of rec to the lane's open batch; the caller may reuse rec at
 // once. The record is in memory only: it is durable when its checkpoint is. It
-// blocks while the log is at its byte budget. Errors are those of [wal.Lane], and
-// after the first the batch cannot be sealed.
+// blocks while the log is at its byte budget, and can wait for ever if the lane
+// that is to make room has stopped: see [Output.Failed]. Errors are those of
+// [wal.Lane]; after one the record is not in the batch, which is as it was.
 func (l *Lane) Append(ctx context.Context, rec []byte) error {
 	if l.replay != nil {
 		return l.replay.Append(rec)
@@ -134,15 +146,20 @@ func (l *Lane) Append(ctx context.Context, rec []byte) error {
 	return l.log.Append(ctx, rec)
 }
 
-// Lane returns the lane of that name. A new lane gets its ledger entry here.
+// Lane returns the lane of that name. A new lane gets its ledger entry here, and
+// waits for the store until ctx ends; others are not held up by it.
 func (o *Output) Lane(ctx context.Context, name string) (*Lane, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.closed {
-		return nil, ErrClosed
+	if l, err := o.lookUp(name); l != nil || err != nil {
+		return l, err
 	}
-	if l := o.lanes[name]; l != nil {
-		return l, nil
+	select {
+	case o.opening <- struct{}{}:
+		defer func() { <-o.opening }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if l, err := o.lookUp(name); l != nil || err != nil {
+		return l, err
 	}
 	opening, err := o.eng.Open(ctx, name)
 	if err != nil {
@@ -154,6 +171,16 @@ func (o *Output) Lane(ctx context.Context, name string) (*Lane, error) {
 	return o.addLane(name)
 }
 
+// lookUp returns the lane if it is open, nil if it is not.
+func (o *Output) lookUp(name string) (*Lane, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return nil, ErrClosed
+	}
+	return o.lanes[name], nil
+}
+
 func (o *Output) addLane(name string) (*Lane, error) {
 	key := sinks.LaneID{Sink: o.id, Lane: name}.String()
 	w, err := o.log.Lane(key)
@@ -162,6 +189,8 @@ func (o *Output) addLane(name string) (*Lane, error) {
 	}
 	head, _, _ := o.log.Head(key)
 	l := &Lane{out: o, name: name, log: w, last: head.Checkpoint}
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.lanes[name] = l
 	return l, nil
 }
@@ -190,17 +219,42 @@ func (o *Output) Checkpoint(ctx context.Context, pos []byte) (uint64, error) {
 	return n, nil
 }
 
-// Seal ends the open batch of every lane under checkpoint n, durably, with one
-// fsync. n must be above the checkpoint before. The records become visible when n
-// or a later checkpoint completes. If ctx has ended nothing is done; once begun, a
-// seal is not interrupted.
+// Seal is Cut and Sync: the open batch of every lane ends under checkpoint n,
+// durably, with one fsync. The records become visible when n or a later checkpoint
+// completes.
 func (o *Output) Seal(ctx context.Context, n uint64, pos []byte) error {
+	if err := o.Cut(ctx, n, pos); err != nil {
+		return err
+	}
+	return o.Sync()
+}
+
+// Cut ends the open batch of every lane under checkpoint n, which must be above the
+// one before; pos is where the source resumes after it. No lane is appended to
+// meanwhile. It does not wait for the disk: call Sync before Complete. If ctx has
+// ended nothing is done; once begun, a cut is not interrupted.
+func (o *Output) Cut(ctx context.Context, n uint64, pos []byte) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	if err := o.admit(n, pos); err != nil {
+	repeated, err := o.admit(n, pos)
+	if err != nil {
 		return err
 	}
+	err = o.cut(n, pos)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err != nil {
+		if repeated {
+			o.refused = err
+		}
+		return err
+	}
+	o.sealed = append(o.sealed, Barrier{Checkpoint: n, Position: bytes.Clone(pos)})
+	return nil
+}
+
+func (o *Output) cut(n uint64, pos []byte) error {
 	lanes := o.laneList()
 	moved := false
 	idle := lanes[:0:0]
@@ -215,42 +269,56 @@ func (o *Output) Seal(ctx context.Context, n uint64, pos []byte) error {
 			idle = append(idle, l)
 		}
 	}
-	if moved {
-		for _, l := range idle {
-			if _, err := l.seal(n, pos, true); err != nil {
-				return err
-			}
-		}
-		if err := o.log.Sync(); err != nil {
+	if !moved {
+		return nil
+	}
+	for _, l := range idle {
+		if _, err := l.seal(n, pos, true); err != nil {
 			return err
 		}
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.last = max(o.last, n)
-	o.sealed = append(o.sealed, Barrier{Checkpoint: n, Position: bytes.Clone(pos)})
 	return nil
 }
 
-// admit checks the id and position of a checkpoint about to be sealed.
-func (o *Output) admit(n uint64, pos []byte) error {
+// Sync makes durable what was cut before the call. It may run beside appending.
+// After an error nothing is acknowledged any more.
+func (o *Output) Sync() error {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.closed {
+	closed, empty := o.closed, len(o.sealed) == 0
+	o.mu.Unlock()
+	switch {
+	case closed:
 		return ErrClosed
-	}
-	if len(o.barriers) > 0 {
-		next := o.barriers[0]
-		if n != next.Checkpoint || !bytes.Equal(pos, next.Position) {
-			return fmt.Errorf("%w: checkpoint %d at position %q, got %d at %q", ErrBarrier, next.Checkpoint, next.Position, n, pos)
-		}
-		o.barriers = o.barriers[1:]
+	case empty:
 		return nil
 	}
-	if n <= o.last {
-		return fmt.Errorf("%w: %d after %d", ErrCheckpoint, n, o.last)
+	return o.log.Sync()
+}
+
+// admit checks the id and position of a checkpoint about to be sealed, and uses
+// the id up. It reports whether it is the next of Barriers.
+func (o *Output) admit(n uint64, pos []byte) (repeated bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.closed:
+		return false, ErrClosed
+	case o.refused != nil:
+		return false, o.refused
+	case len(pos) > record.MaxPosition:
+		return false, fmt.Errorf("%w: position of %d bytes, the limit is %d", record.ErrTooLarge, len(pos), record.MaxPosition)
+	case len(o.barriers) > 0:
+		next := o.barriers[0]
+		if n != next.Checkpoint || !bytes.Equal(pos, next.Position) {
+			return false, fmt.Errorf("%w: checkpoint %d at position %q, got %d at %q", ErrBarrier, next.Checkpoint, next.Position, n, pos)
+		}
+		o.barriers = o.barriers[1:]
+		repeated = true
+	case n <= o.last:
+		return false, fmt.Errorf("%w: %d after %d", ErrCheckpoint, n, o.last)
 	}
-	return nil
+	o.last = max(o.last, n)
+	return repeated, nil
 }
 
 func (o *Output) laneList() []*Lane {
@@ -287,33 +355,33 @@ func (l *Lane) seal(n uint64, pos []byte, force bool) (bool, error) {
 // it or an earlier one may become visible. It is recorded durably, and does not
 // wait for the store. A repeated or late call changes nothing.
 func (o *Output) Complete(_ context.Context, n uint64) error {
-	o.mu.Lock()
-	if o.closed {
-		o.mu.Unlock()
+	upTo, closed := o.sealedUpTo(n)
+	if closed {
 		return ErrClosed
 	}
-	pos, found := o.takeSealed(n)
-	o.mu.Unlock()
-	if !found {
+	if len(upTo) == 0 {
 		return nil
 	}
-	if err := o.log.Complete(n, pos); err != nil {
+	if err := o.log.Complete(n, upTo[len(upTo)-1].Position); err != nil {
 		return err
 	}
+	o.mu.Lock()
+	o.sealed = slices.DeleteFunc(o.sealed, func(b Barrier) bool { return b.Checkpoint <= n })
+	o.mu.Unlock()
 	o.eng.Notify()
 	return nil
 }
 
-// takeSealed removes the sealed checkpoints up to n and returns the position of
-// the highest.
-func (o *Output) takeSealed(n uint64) (pos []byte, found bool) {
-	i := 0
-	for i < len(o.sealed) && o.sealed[i].Checkpoint <= n {
-		pos, found = o.sealed[i].Position, true
-		i++
+// sealedUpTo returns the sealed checkpoints up to n, ascending.
+func (o *Output) sealedUpTo(n uint64) (upTo []Barrier, closed bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, b := range o.sealed {
+		if b.Checkpoint <= n {
+			upTo = append(upTo, b)
+		}
 	}
-	o.sealed = slices.Delete(o.sealed, 0, i)
-	return pos, found
+	return upTo, o.closed
 }
 
 // Abort says that checkpoint n will not complete. Nothing is discarded: what was
@@ -354,7 +422,9 @@ func (o *Output) Last() uint64 {
 // nil it is in the store; an error says what is not, and why.
 func (o *Output) Drain(ctx context.Context) error { return o.eng.Drain(ctx) }
 
-// Failed is closed when a lane or the log has stopped for good; Err says why.
+// Failed is closed when a lane has stopped for good, also because the log failed
+// under it; Err says why. A log that fails while no lane has anything to flush is
+// known from the next Append or Seal.
 func (o *Output) Failed() <-chan struct{} { return o.eng.Failed() }
 
 // Err is why Failed was closed, or nil.

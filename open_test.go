@@ -1,0 +1,206 @@
+package walsink_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/walsink/walsink"
+	"github.com/walsink/walsink/committer"
+	"github.com/walsink/walsink/sinks"
+	"github.com/walsink/walsink/sinks/memory"
+)
+
+func (r *rig) openRestored(n uint64, pos int) (*walsink.Output, error) {
+	opts := r.options()
+	opts.Restored = &walsink.Barrier{Checkpoint: n, Position: position(pos)}
+	return walsink.Open(r.t.Context(), blocker{memory.Open(r.store, memory.Options{}), r}, opts)
+}
+
+// The state of the caller is from a checkpoint that this log never sealed: it was
+// lost, or put back. Its records are nowhere but in the source.
+func TestRestoredCheckpointThatTheLogDoesNotHave(t *testing.T) {
+	r := newRig(t, 2)
+	r.blocked.Store(0)
+	out := r.open()
+	r.drive(out, 30, 10)
+	closed(t, out)
+	r.wipe()
+
+	for range 2 { // it does not wear off
+		out, err := r.openRestored(3, 30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(out.Position()); got == "30" {
+			t.Fatal("the source goes on behind records that are not in the store")
+		}
+		closed(t, out)
+	}
+	r.blocked.Store(-1)
+	out = r.open()
+	defer closed(t, out)
+	r.drive(out, 40, 10)
+	drain(t, out)
+	r.check(40, false)
+}
+
+func TestRestoredEmptyCheckpointCounts(t *testing.T) {
+	r := newRig(t, 1)
+	out := r.open()
+	r.drive(out, 10, 10)
+	for n := range uint64(2) {
+		if err := out.Seal(t.Context(), 2+n, position(int(11+n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed(t, out)
+	out, err := r.openRestored(2, 11)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, out)
+	if got := string(out.Position()); got != "11" {
+		t.Fatalf("position %q, want 11", got)
+	}
+}
+
+func TestStateOfAnotherSinkID(t *testing.T) {
+	r := newRig(t, 1)
+	out := r.open()
+	r.drive(out, 10, 10)
+	drain(t, out)
+	closed(t, out)
+	opts := r.options()
+	opts.ID = "another"
+	out, err := walsink.Open(t.Context(), memory.Open(r.store, memory.Options{}), opts)
+	if err == nil {
+		closed(t, out)
+	}
+	if !errors.Is(err, walsink.ErrForeignState) {
+		t.Fatalf("got %v, want ErrForeignState", err)
+	}
+	closed(t, r.open())
+}
+
+// A call that failed has changed nothing, so that it can be made again.
+func TestFailedCompleteIsNotDone(t *testing.T) {
+	r := newRig(t, 1)
+	out := r.open()
+	defer closed(t, out)
+	if err := out.Seal(t.Context(), 1, bytes.Repeat([]byte{'x'}, 1<<20)); err != nil {
+		return // refused at once is better
+	}
+	for range 2 {
+		if err := out.Complete(t.Context(), 1); err == nil {
+			t.Fatal("the checkpoint was not recorded, and Complete says it was")
+		}
+	}
+}
+
+// A refusal of a replay does not wear off.
+func TestReplayThatDiffersStaysRefused(t *testing.T) {
+	r := newRig(t, 2)
+	out := r.open()
+	r.drive(out, 20, 10)
+	drain(t, out)
+	r.blocked.Store(1)
+	r.drive2(out, 20, 30, 10)
+	r.until(func() bool { return len(r.store.Records(r.id(0))) == 15 })
+	closed(t, out)
+	r.blocked.Store(-1)
+	r.wipe()
+
+	out = r.open()
+	defer closed(t, out)
+	if err := out.Append(t.Context(), []byte("something else")); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := out.Checkpoint(t.Context(), position(30)); !errors.Is(err, committer.ErrReplayDiffers) {
+			t.Fatalf("got %v, want ErrReplayDiffers", err)
+		}
+	}
+}
+
+// A downSink does not acquire one lane.
+type downSink struct {
+	*memory.Sink
+	lane string
+	down chan struct{} // closed when it was asked for
+}
+
+func (s *downSink) Acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, sinks.Mark, error) {
+	if id.Lane != s.lane {
+		return s.Sink.Acquire(ctx, id)
+	}
+	close(s.down)
+	<-ctx.Done()
+	return nil, sinks.Mark{}, ctx.Err()
+}
+
+// A lane that waits for the store holds up no other, and not Close.
+func TestLaneThatWaitsHoldsNobody(t *testing.T) {
+	r := newRig(t, 1)
+	s := &downSink{memory.Open(r.store, memory.Options{}), "new", make(chan struct{})}
+	opts := r.options()
+	opts.Flush.CloseTimeout = 10 * time.Millisecond
+	out, err := walsink.Open(t.Context(), s, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error)
+	go func() {
+		_, err := out.Lane(context.Background(), "new")
+		opened <- err
+	}()
+	<-s.down
+	done := make(chan error, 1)
+	go func() {
+		_, err := out.Checkpoint(context.Background(), position(1))
+		done <- errors.Join(err, out.Append(context.Background(), record(0)), out.Close())
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the output hangs")
+	}
+	if err := <-opened; err == nil {
+		t.Fatal("the lane was opened")
+	}
+}
+
+// A growingSink has one more lane in its ledger when it is read again.
+type growingSink struct {
+	*memory.Sink
+	reads int
+}
+
+func (s *growingSink) Marks(ctx context.Context, sink string) ([]sinks.LaneMark, error) {
+	marks, err := s.Sink.Marks(ctx, sink)
+	if s.reads++; s.reads > 1 && len(marks) > 0 {
+		m := marks[0]
+		m.Lane = "999"
+		marks = append(slices.Clone(marks), m)
+	}
+	return marks, err
+}
+
+func TestLedgerThatGrowsDuringOpen(t *testing.T) {
+	r := newRig(t, 1)
+	out := r.open()
+	r.drive(out, 10, 10)
+	drain(t, out)
+	closed(t, out)
+	r.wipe()
+	_, err := walsink.Open(t.Context(), &growingSink{Sink: memory.Open(r.store, memory.Options{})}, r.options())
+	if err == nil {
+		t.Fatal("a lane of another owner was taken for ours")
+	}
+}
