@@ -547,6 +547,7 @@ func TestWeakestPartDecides(t *testing.T) {
 	plain, lossy := input("a", nil), Input{Name: "stdin", Source: forgetful{input("b", nil).Source}}
 	exact, idem, least := declared{g: sinks.ExactlyOnce}, declared{g: sinks.Idempotent}, declared{g: sinks.AtLeastOnce}
 	var silent struct{ Output }
+	const strongest = "exactly-once (every source can be read again, every output takes records and mark in one atomic step)"
 	for _, c := range []struct {
 		sources []Input
 		outs    []Output
@@ -554,16 +555,16 @@ func TestWeakestPartDecides(t *testing.T) {
 		state   bool
 		want    string
 	}{
-		{[]Input{plain}, []Output{exact}, 0, false, "exactly-once"},
-		{[]Input{plain}, []Output{exact, exact}, 0, true, "exactly-once"},
+		{[]Input{plain}, []Output{exact}, 0, false, strongest},
+		{[]Input{plain}, []Output{exact, exact}, 0, true, strongest},
 		{[]Input{plain}, []Output{idem}, 0, false, "at-least-once (output o0: idempotent: it says so)"},
 		{[]Input{plain}, []Output{exact, least}, 0, false, "at-least-once (output o1: it says so)"},
 		{[]Input{plain}, []Output{silent}, 0, false, "at-least-once (output o0: it does not say what a replayed flush does)"},
 		{[]Input{lossy}, []Output{exact}, 0, false, "at-most-once (source stdin: it forgets)"},
 		{[]Input{plain, lossy}, []Output{least}, 0, false, "at-most-once (source stdin: it forgets)"},
 		{[]Input{plain, plain}, []Output{exact}, checkpoint.AtLeastOnce, true, "at-least-once (mode: inputs are not aligned)"},
-		{[]Input{plain}, []Output{exact}, checkpoint.AtLeastOnce, true, "exactly-once"},
-		{[]Input{plain, plain}, []Output{exact}, checkpoint.AtLeastOnce, false, "exactly-once"},
+		{[]Input{plain}, []Output{exact}, checkpoint.AtLeastOnce, true, strongest},
+		{[]Input{plain, plain}, []Output{exact}, checkpoint.AtLeastOnce, false, strongest},
 	} {
 		p := &Pipeline{Sources: c.sources, Mode: c.mode}
 		if c.state {

@@ -88,6 +88,15 @@ type Resumer interface {
 // A Barrier is a checkpoint to be repeated, and where.
 type Barrier = committer.Barrier
 
+// A Cutter is an optional ability of an Output: sealing in two steps, so that the
+// lanes stand still for the first one only.
+type Cutter interface {
+	// Cut is Seal without waiting for the disk.
+	Cut(ctx context.Context, checkpoint uint64, position []byte) error
+	// Sync makes durable what was cut before. Lanes are appended to meanwhile.
+	Sync() error
+}
+
 // An Aborter is an optional ability of an Output: being told that a checkpoint
 // will not complete. The records stay and belong to the next one.
 type Aborter interface {

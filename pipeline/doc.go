@@ -31,7 +31,7 @@
 // end. Each reader notes its position and sends a barrier to its lanes. A lane with
 // several inputs holds back those that have delivered the barrier until all have;
 // then it takes the snapshots of its transforms and stands still. When all lanes
-// stand, every output seals, with one sync, and the lanes go on. Then the
+// stand, every output seals, the lanes go on, and one sync makes it durable. Then the
 // checkpoint is stored, durably, and only then do the outputs hear that it is
 // complete. An aborted checkpoint is as if it had never been triggered.
 //

@@ -41,14 +41,14 @@ var ErrGuarantee = errors.New("the pipeline cannot give what is required")
 type Promise struct {
 	Guarantee Guarantee
 	// Part is the weakest part, "source orders" or "output files", and Reason why
-	// it gives no more.
+	// it gives no more. With ExactlyOnce there is no such part.
 	Part, Reason string
 }
 
 // String returns the guarantee with its reason.
 func (p Promise) String() string {
 	if p.Part == "" {
-		return p.Guarantee.String()
+		return fmt.Sprintf("%v (%s)", p.Guarantee, p.Reason)
 	}
 	return fmt.Sprintf("%v (%s: %s)", p.Guarantee, p.Part, p.Reason)
 }
@@ -87,7 +87,7 @@ func (p *Promise) output(name string, out Output) {
 
 // promise computes the guarantee of the pipeline with these outputs.
 func (p *Pipeline) promise(outs []Output) Promise {
-	var g = Promise{Guarantee: ExactlyOnce}
+	g := Promise{Guarantee: ExactlyOnce, Reason: "every source can be read again, every output takes records and mark in one atomic step"}
 	for _, in := range p.Sources {
 		g.source(in)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/walsink/walsink/checkpoint"
@@ -135,27 +136,53 @@ func (p *Pipeline) collect(parts [][][]byte) states {
 	return all
 }
 
-// seal seals the checkpoint on every output at the same time.
+// seal seals the checkpoint on every output.
 func (j *job) seal(ctx context.Context, id uint64, position []byte) error {
-	if len(j.outs) == 1 {
-		return j.sealOne(ctx, 0, id, position)
+	if err := j.cut(ctx, id, position); err != nil {
+		return err
 	}
-	errs := make(chan error, len(j.outs))
-	for i := range j.outs {
-		go func() { errs <- j.sealOne(ctx, i, id, position) }()
-	}
-	var all []error
-	for range j.outs {
-		all = append(all, <-errs)
-	}
-	return errors.Join(all...)
+	return j.sync(id)
 }
 
-func (j *job) sealOne(ctx context.Context, i int, id uint64, position []byte) error {
-	if err := j.outs[i].Seal(ctx, id, position); err != nil {
-		return fmt.Errorf("output %s: seal checkpoint %d: %w", j.p.Outputs[i].Name, id, err)
+// cut seals the checkpoint on every output at the same time, and leaves to sync
+// what the lanes need not stand still for.
+func (j *job) cut(ctx context.Context, id uint64, position []byte) error {
+	return j.each(func(out Output) error {
+		if c, ok := out.(Cutter); ok {
+			return c.Cut(ctx, id, position)
+		}
+		return out.Seal(ctx, id, position)
+	}, "seal", id)
+}
+
+// sync makes durable what was cut.
+func (j *job) sync(id uint64) error {
+	return j.each(func(out Output) error {
+		if c, ok := out.(Cutter); ok {
+			return c.Sync()
+		}
+		return nil
+	}, "sync", id)
+}
+
+// each calls do for all outputs at the same time.
+func (j *job) each(do func(Output) error, op string, id uint64) error {
+	errs := make([]error, len(j.outs))
+	var wg sync.WaitGroup
+	for i, out := range j.outs {
+		call := func() {
+			if err := do(out); err != nil {
+				errs[i] = fmt.Errorf("output %s: %s checkpoint %d: %w", j.p.Outputs[i].Name, op, id, err)
+			}
+		}
+		if len(j.outs) == 1 {
+			call()
+		} else {
+			wg.Go(call)
+		}
 	}
-	return nil
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // save stores the checkpoint with the states, durably, and lets the stages forget

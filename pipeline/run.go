@@ -311,18 +311,21 @@ func (ph *phase) trigger(a checkpoint.Action) {
 	}
 }
 
-// store seals the outputs while all lanes stand still, lets the lanes go on, and
-// stores the checkpoint.
+// store seals the outputs, for which all lanes stand still no longer than they must,
+// and stores the checkpoint.
 func (ph *phase) store(id uint64) ([]checkpoint.Action, error) {
 	c := ph.cuts[id]
 	at := ph.at
 	at.sources = c.sources
 	position := at.encode()
-	if err := ph.seal(ph.ctx, id, position); err != nil {
+	if err := ph.cut(ph.ctx, id, position); err != nil {
 		return ph.decline(id, err)
 	}
 	for _, w := range ph.workers {
 		w.resume(id)
+	}
+	if err := ph.sync(id); err != nil {
+		return ph.decline(id, err)
 	}
 	ph.states = ph.p.collect(c.parts)
 	if err := ph.save(ph.ctx, id, position); err != nil {

@@ -31,6 +31,7 @@ type landing struct {
 
 var (
 	_ Resumer   = (*landing)(nil)
+	_ Cutter    = (*landing)(nil)
 	_ Aborter   = (*landing)(nil)
 	_ Watcher   = (*landing)(nil)
 	_ Guarantor = (*landing)(nil)
