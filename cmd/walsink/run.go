@@ -119,6 +119,7 @@ func (a *app) newRunner(ctx context.Context, f *runFlags) (*runner, error) {
 	r.pipe = &pipeline.Pipeline{
 		Sources: inputs, Lanes: f.lanes, Route: route, Require: guarantees[f.require], Grace: f.drainTimeout, Logger: r.log,
 		Checkpoints: checkpoint.Options{Interval: f.interval, Records: f.records},
+		OpenBytes:   uint64(f.log.maxBytes) / 4,
 		Outputs:     []pipeline.Sink{r.landing(o)},
 	}
 	return r, nil
