@@ -179,6 +179,13 @@ func (t *tape) unknown() (n int) {
 }
 
 func stateRollback(e *env) {
+	e.eachInstant(func(t *tape, o *owner) {
+		if o.place(o.mark) == (place{}) { // else what is in is in
+			again := e.tape(t.id.Lane).fill(4, 7, 3)
+			again.offered = again.end()
+			again.acquire().finish()
+		}
+	})
 	t := e.tape("main").fill(3, 4)
 	o := t.acquire()
 	o.flush(t.end())
