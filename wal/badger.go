@@ -64,7 +64,7 @@ func badgerOptions(dir string, s shape, readOnly bool) badger.Options {
 	o.IndexCacheSize = 0
 	o.DetectConflicts = false
 	o.MetricsEnabled = false
-	o.VerifyValueChecksum = true
+	o.VerifyValueChecksum = false // our values have checksums of their own
 	o.BypassLockGuard = true // the log has a lock of its own
 	return o
 }

@@ -120,7 +120,7 @@ func (l *Log) get(g *generation, key, dst []byte) ([]byte, error) {
 }
 
 // maxReaders is how many generations are kept open for reading.
-const maxReaders = 4
+const maxReaders = 2
 
 func (l *Log) openReader(g *generation) error {
 	l.filesMu.Lock()

@@ -123,7 +123,7 @@ type logFlags struct {
 }
 
 func (l *logFlags) register(fs *pflag.FlagSet) {
-	l.maxBytes, l.generation = 10<<30, 64<<20
+	l.maxBytes, l.generation = 10<<30, 32<<20
 	fs.Var(&l.maxBytes, "max-bytes", "byte budget of the log; input waits while it is used up")
 	fs.Var(&l.generation, "generation-size", "about how much of the log is dropped at a time")
 	fs.DurationVar(&l.retain, "retain", 10*time.Minute, "how long the log keeps what is in the store, to heal a store that was rolled back")

@@ -48,6 +48,10 @@ func runHelp() string {
 	return b.String() + "\n" + codeHelp()
 }
 
+// openBytes is when a checkpoint is taken before its time, so that the store has
+// work while input is read fast.
+const openBytes = 64 << 20
+
 // A runner is one run of a job.
 type runner struct {
 	app    *app
@@ -119,7 +123,7 @@ func (a *app) newRunner(ctx context.Context, f *runFlags) (*runner, error) {
 	r.pipe = &pipeline.Pipeline{
 		Sources: inputs, Lanes: f.lanes, Route: route, Require: guarantees[f.require], Grace: f.drainTimeout, Logger: r.log,
 		Checkpoints: checkpoint.Options{Interval: f.interval, Records: f.records},
-		OpenBytes:   uint64(f.log.maxBytes) / 4,
+		OpenBytes:   uint64(min(f.log.maxBytes/4, openBytes)),
 		Outputs:     []pipeline.Sink{r.landing(o)},
 	}
 	return r, nil
