@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -203,4 +204,75 @@ func TestLedgerThatGrowsDuringOpen(t *testing.T) {
 	if err == nil {
 		t.Fatal("a lane of another owner was taken for ours")
 	}
+}
+
+// A brokenSink fails the calls of one opening from the given ones on.
+type brokenSink struct {
+	*memory.Sink
+	acquires, marks int
+}
+
+var errBroken = &sinks.Error{Kind: sinks.Permanent, Op: "open", Err: errors.New("broken")}
+
+func (s *brokenSink) Acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, sinks.Mark, error) {
+	if s.acquires--; s.acquires < 0 {
+		return nil, sinks.Mark{}, errBroken
+	}
+	return s.Sink.Acquire(ctx, id)
+}
+
+func (s *brokenSink) Marks(ctx context.Context, sink string) ([]sinks.LaneMark, error) {
+	if s.marks--; s.marks < 0 {
+		return nil, errBroken
+	}
+	return s.Sink.Marks(ctx, sink)
+}
+
+// Starts that get half way, over and over: what they changed is no end of it.
+func TestStartsThatFailHalfWay(t *testing.T) {
+	rounds := 40
+	if testing.Short() {
+		rounds = 10
+	}
+	rnd := rand.New(rand.NewPCG(11, 3))
+	r := newRig(t, 3)
+	goal := 0
+	var backup *memory.Snapshot
+	for range rounds {
+		for range rnd.IntN(3) {
+			s := &brokenSink{memory.Open(r.store, memory.Options{}), rnd.IntN(5), rnd.IntN(3)}
+			if out, err := walsink.Open(t.Context(), s, r.options()); err == nil {
+				closed(t, out)
+			} else if !errors.Is(err, errBroken) {
+				t.Fatal(err)
+			}
+		}
+		out := r.open()
+		r.blocked.Store(int64(rnd.IntN(5)) - 2)
+		goal = max(goal, number(out.Position())) + rnd.IntN(40)
+		r.drive(out, goal, 1+rnd.IntN(20))
+		if rnd.IntN(2) == 0 && r.blocked.Load() < 0 {
+			drain(t, out)
+		}
+		closed(t, out)
+		r.check(goal, true)
+		r.blocked.Store(-1)
+		if r.begun() && rnd.IntN(3) == 0 {
+			backup = new(r.store.Snapshot())
+		}
+		switch rnd.IntN(4) {
+		case 0:
+			r.wipe()
+		case 1:
+			if backup != nil {
+				r.store.Restore(*backup, false)
+			}
+		}
+	}
+	r.blocked.Store(-1)
+	out := r.open()
+	defer closed(t, out)
+	r.drive(out, goal+30, 10)
+	drain(t, out)
+	r.check(goal+30, false)
 }
