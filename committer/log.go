@@ -32,7 +32,9 @@ type Log interface {
 	PutNote(lane string, seq uint64, note []byte) error
 
 	// Commit says that the store holds the lane's batches up to seq. The log may
-	// forget it at a crash, and may drop the batches after the retention window.
+	// forget it at a crash, and may drop the batches after the retention window. If
+	// seq is lower than before, the store was rolled back, and the log keeps what it
+	// still holds above it.
 	Commit(lane string, seq uint64) error
 
 	// Reset sets all batches of the lane aside, so that they are never flushed, and

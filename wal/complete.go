@@ -244,7 +244,9 @@ func (l *Log) Batches(lane string) []record.Batch {
 }
 
 // Commit says that the store holds the lane's batches up to seq. The log may
-// forget it at a crash, and drops the batches after the retention window.
+// forget it at a crash, and drops the batches after the retention window. If seq is
+// lower than before, the store was rolled back: the batches above it that are still
+// held are kept until they are committed again. A crash forgets that.
 func (l *Log) Commit(lane string, seq uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,6 +258,9 @@ func (l *Log) Commit(lane string, seq uint64) error {
 		return err
 	}
 	if seq <= ln.committed {
+		if len(ln.batches) > 0 {
+			ln.committed = min(ln.committed, max(seq, ln.batches[0].Seq-1))
+		}
 		return nil
 	}
 	now := l.opts.now()

@@ -298,6 +298,27 @@ func TestRetention(t *testing.T) {
 	if _, committed, _ := l.Head(testLane); committed != 2 {
 		t.Errorf("committed %d, want 2", committed)
 	}
+	t.Run("rolled back", func(t *testing.T) {
+		l := mustOpen(t, t.TempDir(), opts)
+		for c := uint64(1); c <= 4; c++ {
+			put(t, l, testLane, c, []byte("x"))
+		}
+		commit(t, l, testLane, 4)
+		commit(t, l, testLane, 2)
+		l.mu.Lock()
+		now = now.Add(2 * time.Minute)
+		l.mu.Unlock()
+		l.kick()
+		waitFor(t, l, func(Stat) bool { return slices.Equal(seqs(l.Batches(testLane)), []uint64{3, 4}) })
+		commit(t, l, testLane, 1) // is no longer held: nothing that is gone becomes pending
+		if s := l.Stat(); s.Lanes[0].Pending != 2 {
+			t.Errorf("state %+v", s)
+		}
+		l = reopen(t, l)
+		if s := l.Stat(); len(s.Damage) > 0 {
+			t.Errorf("damage %v", s.Damage)
+		}
+	})
 	t.Run("bytes", func(t *testing.T) {
 		opts.RetainBytes = 1 << 20
 		l := mustOpen(t, t.TempDir(), opts)
