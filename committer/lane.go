@@ -30,6 +30,7 @@ type lane struct {
 	handle sinks.Lane
 	mark   sinks.Mark
 	src    *source
+	todo   []record.Batch   // what the log was found to hold beyond the mark; may be the beginning of it
 	cuts   []part           // what is left of the batch that is being cut
 	splits map[uint64]split // by Seq, of batches not yet in, as they were noted
 	opened uint64           // end of the log when the lane was opened; up to it nothing waits
@@ -100,18 +101,27 @@ func (l *lane) idle(wait time.Duration) error {
 	return nil
 }
 
-// pending returns the complete batches that continue the mark.
+// pending returns complete batches that continue the mark, at least one if there is
+// one. The log is read anew when those found before are in, and not for each step,
+// since it may hold very many.
 func (l *lane) pending() ([]record.Batch, error) {
 	head, _, _ := l.c.log.Head(l.key)
 	if head.Chain == l.mark.Chain {
 		return nil, nil
+	}
+	for len(l.todo) > 0 && l.todo[0].Seq <= l.mark.Seq {
+		l.todo = l.todo[1:]
+	}
+	if len(l.todo) > 0 && l.todo[0].Prev == l.mark.Chain {
+		return l.todo, nil
 	}
 	v := viewOf(l.c.log, l.key)
 	i, ok := v.connect(l.mark)
 	if !ok {
 		return nil, cmp.Or(l.lost(v, l.mark), ErrStateBehind)
 	}
-	return v.batches[i:], nil
+	l.todo = v.batches[i:]
+	return l.todo, nil
 }
 
 // lost says why a running lane cannot go on from m, if it cannot: a refusal of
@@ -131,10 +141,11 @@ func (l *lane) next() (*step, time.Duration, error) {
 		return nil, 0, err
 	}
 	if len(batches) == 0 {
-		l.since = time.Time{}
+		l.since, l.todo = time.Time{}, nil
 		return nil, 0, nil
 	}
 	if wait := l.hold(batches); wait > 0 {
+		l.todo = nil // there may be more when the wait ends
 		return nil, wait, nil
 	}
 	if err := samePartial(l.mark, batches[0]); err != nil {

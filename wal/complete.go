@@ -233,12 +233,13 @@ func (l *Log) Batches(lane string) []record.Batch {
 	if ln == nil {
 		return nil
 	}
-	var held []record.Batch
-	for _, b := range ln.batches {
-		if b.Checkpoint > l.complete.checkpoint {
-			break
-		}
-		held = append(held, b.Batch)
+	n := len(ln.batches)
+	for n > 0 && ln.batches[n-1].Checkpoint > l.complete.checkpoint {
+		n--
+	}
+	held := make([]record.Batch, n)
+	for i, b := range ln.batches[:n] {
+		held[i] = b.Batch
 	}
 	return held
 }
