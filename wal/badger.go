@@ -65,7 +65,7 @@ func badgerOptions(dir string, s shape, readOnly bool) badger.Options {
 	o.DetectConflicts = false
 	o.MetricsEnabled = false
 	o.VerifyValueChecksum = false // our values have checksums of their own
-	o.BypassLockGuard = true // the log has a lock of its own
+	o.BypassLockGuard = true      // the log has a lock of its own
 	return o
 }
 
