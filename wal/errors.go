@@ -25,7 +25,8 @@ var (
 	// ErrClosed says that the log is closed.
 	ErrClosed = errors.New("log is closed")
 	// ErrUnsupported says that the file system or the operating system lacks what
-	// the log needs: shared mappings that sync, and file locks.
+	// the log needs: shared mappings that sync, and file locks that keep out every
+	// other process. A network file system is one.
 	ErrUnsupported = errors.New("log storage is not supported here")
 )
 

@@ -25,6 +25,9 @@ func openDir(dir string) (*os.File, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
+	if err := refuseNetwork(dir); err != nil {
+		return nil, err
+	}
 	lock, err := takeLock(filepath.Join(dir, lockName))
 	if err != nil {
 		return nil, err
@@ -33,6 +36,17 @@ func openDir(dir string) (*os.File, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return lock, nil
+}
+
+// refuseNetwork refuses a directory whose lock another host may not see, before
+// the lock is taken: there it can fail for reasons that say nothing.
+func refuseNetwork(dir string) error {
+	name, err := networkOf(dir)
+	if err != nil || name == "" {
+		return err
+	}
+	return fmt.Errorf("%w: the directory is on %s, a network file system, where a lock may not keep out another host; "+
+		"put the state directory on a local disk", ErrUnsupported, name)
 }
 
 func takeLock(path string) (*os.File, error) {

@@ -42,3 +42,30 @@ func blank(f *os.File, from int64) bool {
 func startWriting(f *os.File, from, to int64) {
 	_ = unix.SyncFileRange(int(f.Fd()), from, to-from, unix.SYNC_FILE_RANGE_WRITE) // advice only
 }
+
+// networks are network file systems by the magic number of statfs. FUSE is not
+// among them: it may be local, and the probe decides.
+var networks = map[uint32]string{
+	unix.NFS_SUPER_MAGIC:  "nfs",
+	unix.SMB_SUPER_MAGIC:  "smb",
+	unix.SMB2_SUPER_MAGIC: "smb",
+	unix.CIFS_SUPER_MAGIC: "cifs",
+	unix.CEPH_SUPER_MAGIC: "ceph",
+	unix.AFS_SUPER_MAGIC:  "afs",
+	unix.AFS_FS_MAGIC:     "afs",
+	unix.CODA_SUPER_MAGIC: "coda",
+	unix.NCP_SUPER_MAGIC:  "ncp",
+	unix.V9FS_MAGIC:       "9p",
+	0x0bd00bd0:            "lustre",
+	0x01161970:            "gfs2",
+	0x7461636f:            "ocfs2",
+}
+
+// networkOf names the network file system that dir is on, or returns "".
+func networkOf(dir string) (string, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return "", &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return networks[uint32(s.Type)], nil
+}
