@@ -597,3 +597,27 @@ func TestMissingRecordsStopTheFlush(t *testing.T) {
 		}
 	}
 }
+
+// A consumer that takes the last part of a bucket may take its directory as well.
+// The one that is made again is as durable as the first.
+func TestBucketMadeAgainIsDurable(t *testing.T) {
+	dir := t.TempDir()
+	o := acquire(t, dir, Options{Buckets: true})
+	for n := range uint64(2) {
+		var last string
+		o.sink.fs.wrap = func(op, name string, do func() error) error {
+			if op == "rename" && strings.HasPrefix(name, "b/") && last != "syncdir" {
+				t.Errorf("step %d publishes into a directory whose entry may be lost", n+1)
+			}
+			err := do()
+			if err == nil && (op == "mkdir" && name == "b" || op == "syncdir" && name == ".") {
+				last = op
+			}
+			return err
+		}
+		o.flush(batch{n + 1, []string{inBucket("b", "x")}})
+		if err := os.RemoveAll(filepath.Join(dir, "b")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -124,22 +124,22 @@ func (f *files) remove(name string) error {
 }
 
 // mkdir makes sure that name is a directory, and that it is not a symbolic link to
-// one. The permission counts only when it is new.
-func (f *files) mkdir(name string, mode fs.FileMode) error {
-	err := f.do("mkdir", name, func() error {
+// one. The permission counts only when it is new, which it reports.
+func (f *files) mkdir(name string, mode fs.FileMode) (made bool, err error) {
+	err = f.do("mkdir", name, func() error {
 		if err := f.root.Mkdir(name, mode); err != nil {
 			return err
 		}
 		return f.root.Chmod(name, mode)
 	})
 	if err == nil || !errors.Is(err, fs.ErrExist) {
-		return err
+		return err == nil, err
 	}
 	info, err := f.lstat(name)
 	if err == nil && (info == nil || !info.IsDir()) {
 		err = fmt.Errorf("%s: %w", name, errNotDir)
 	}
-	return err
+	return false, err
 }
 
 // syncDir makes the entries of a directory durable. If it is the fsync that fails,

@@ -18,7 +18,7 @@ func (s *Sink) Probe(ctx context.Context) ([]sinks.Finding, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fail("probe", sinks.LaneID{}, 0, err)
 	}
-	if err := s.fs.mkdir(hidden, 0o700); err != nil {
+	if _, err := s.fs.mkdir(hidden, 0o700); err != nil {
 		return nil, fail("probe", sinks.LaneID{}, 0, err)
 	}
 	findings := s.fileSystem()

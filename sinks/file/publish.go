@@ -75,19 +75,21 @@ func foreign(name string) error {
 		" or use another sink id", errRefused, name)
 }
 
-// bucketDir makes the bucket's directory, its entry durable.
+// bucketDir makes the bucket's directory, its entry durable. A consumer may have
+// removed the one that was known to be.
 func (l *lane) bucketDir(p part) error {
 	if p.Dead || p.Bucket == "" {
 		return nil
 	}
-	if err := l.fs.mkdir(p.Bucket, l.opts.dirMode()); err != nil {
+	made, err := l.fs.mkdir(p.Bucket, l.opts.dirMode())
+	if err != nil {
 		return fmt.Errorf("bucket %s: %w", p.Bucket, err)
 	}
 	s := l.sink
 	s.mu.Lock()
 	known := s.synced[p.Bucket]
 	s.mu.Unlock()
-	if known {
+	if known && !made {
 		return nil
 	}
 	if err := l.fs.syncDir("."); err != nil {

@@ -111,7 +111,7 @@ func (s *Sink) acquire(ctx context.Context, id sinks.LaneID) (*lane, error) {
 func (s *Sink) makeLane(id sinks.LaneID) error {
 	lane := laneDir(id.Sink, id.Lane)
 	for _, dir := range []string{hidden, path.Dir(lane), lane, path.Join(lane, "log"), path.Join(lane, "stage"), path.Join(lane, "dead")} {
-		if err := s.fs.mkdir(dir, 0o700); err != nil {
+		if _, err := s.fs.mkdir(dir, 0o700); err != nil {
 			return err
 		}
 	}
