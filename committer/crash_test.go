@@ -27,7 +27,7 @@ const crashDir = "WALSINK_CRASH_DIR"
 func TestCrashChild(t *testing.T) {
 	dir := os.Getenv(crashDir)
 	if dir == "" {
-		t.Skip("only as a child process")
+		return
 	}
 	log, err := wal.Open(filepath.Join(dir, "log"), wal.Options{GenerationBytes: 4 << 20})
 	if err != nil {

@@ -22,11 +22,12 @@ import (
 	"github.com/walsink/walsink/sources"
 )
 
-// TestFollowChild is the process that TestFollowKill kills.
+// TestFollowChild is the process that TestFollowKill kills; it does nothing in an
+// ordinary run.
 func TestFollowChild(t *testing.T) {
 	dir := os.Getenv("WALSINK_TEST_FOLLOW")
 	if dir == "" {
-		t.Skip("runs as a child process only")
+		return
 	}
 	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGTERM)
 	defer stop()

@@ -4,12 +4,12 @@
 // # Limits and assumptions
 //
 // The directory is on a local file system that honours msync and flock; Open
-// probes for them and refuses network file systems. One process at a time owns it. A record has at most
-// record.MaxRecord bytes, a position record.MaxPosition, a note [MaxNote]. The
-// number of lanes is bounded by GenerationBytes, a thousand by default. It runs
-// on Linux; on other Unix systems there is no fallocate, so that a floor of free
-// space stands in for it, and a disk that others fill within moments can still
-// kill the process. Windows is refused.
+// probes for them and refuses network file systems. One process at a time owns
+// it. A record has at most record.MaxRecord bytes, a position record.MaxPosition,
+// a note [MaxNote]. The number of lanes is bounded by GenerationBytes, a thousand
+// by default. It runs on Linux; on other Unix systems there is no fallocate, so
+// that a floor of free space stands in for it, and a disk that others fill within
+// moments can still kill the process. Windows is refused.
 //
 // # Words
 //

@@ -45,6 +45,9 @@ func child(dir string) {
 }
 
 func childLog(dir string, say func(string, ...any)) error {
+	if n := os.Getenv(transactionsEnv); n != "" {
+		return childWide(dir, n, say)
+	}
 	l, err := Open(dir, killOptions)
 	if err != nil {
 		return err

@@ -91,11 +91,11 @@ func checkApart(t *testing.T, dir string, said []byte) {
 	}
 }
 
-// TestTold is the other process of checkApart.
+// TestTold is the other process of checkApart; it does nothing in an ordinary run.
 func TestTold(t *testing.T) {
 	path := os.Getenv(toldEnv)
 	if path == "" {
-		t.Skip("only for checkApart")
+		return // not the other process
 	}
 	said, err := os.ReadFile(path)
 	if err != nil {

@@ -57,8 +57,6 @@ var networks = map[uint32]string{
 	unix.NCP_SUPER_MAGIC:  "ncp",
 	unix.V9FS_MAGIC:       "9p",
 	0x0bd00bd0:            "lustre",
-	0x01161970:            "gfs2",
-	0x7461636f:            "ocfs2",
 }
 
 // networkOf names the network file system that dir is on, or returns "".
