@@ -94,6 +94,21 @@ func (o *options) choice(key string, names ...string) string {
 	return v
 }
 
+// flag returns what key says: yes or true, no or false, or def.
+func (o *options) flag(key string, def bool) bool {
+	switch v := o.text(key, ""); v {
+	case "":
+		return def
+	case "yes", "true":
+		return true
+	case "no", "false":
+		return false
+	default:
+		o.fail(key, strconv.Quote(v)+" is not yes or no")
+		return def
+	}
+}
+
 // size returns the bytes that key says, or def.
 func (o *options) size(key string, def int64) int64 {
 	v := o.text(key, "")

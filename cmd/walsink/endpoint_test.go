@@ -126,3 +126,25 @@ func FuzzEndpoint(f *testing.F) {
 		}
 	})
 }
+
+func TestFlagOption(t *testing.T) {
+	for value, want := range map[string]bool{"yes": true, "true": true, "no": false, "false": false} {
+		e, err := parseEndpoint("file:out?x=" + value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := e.options()
+		if got := q.flag("x", !want); got != want || q.done() != nil {
+			t.Errorf("x=%s: %v, %v", value, got, q.done())
+		}
+	}
+	e, err := parseEndpoint("file:out?x=maybe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := e.options()
+	q.flag("x", false)
+	if err := q.done(); err == nil || !strings.Contains(err.Error(), "maybe") {
+		t.Errorf("x=maybe: %v", err)
+	}
+}

@@ -30,7 +30,7 @@ func TestFlagDefaults(t *testing.T) {
 	if f.interval != time.Second || f.records != 0 || f.lanes != 1 || f.drainTimeout != 10*time.Second || f.maxRecord != 16<<20 {
 		t.Errorf("got %+v", f)
 	}
-	if o := f.log.options(); o.MaxBytes != 10<<30 || o.GenerationBytes != 64<<20 || o.Retain != 10*time.Minute {
+	if o := f.log.options(); o.MaxBytes != 10<<30 || o.GenerationBytes != 32<<20 || o.Retain != 10*time.Minute {
 		t.Errorf("log %+v", o)
 	}
 	if o := f.flush.options(); o.FlushBytes != 0 || o.FlushAge != 0 || o.MaxAttempts != 0 || o.DeadLetters || o.Accept != 0 {

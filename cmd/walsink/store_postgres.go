@@ -59,9 +59,9 @@ func postgresOptions(e endpoint) (postgres.Options, url.Values, error) {
 	q := e.options()
 	opts := postgres.Options{
 		Schema: q.text("schema", ""), Table: q.text("table", ""), Columns: q.list("columns"), Key: q.list("key"),
-		Create: q.choice("create", "no", "yes") == "yes", Rest: q.text("rest", ""), Tombstone: q.text("tombstone", ""),
-		Ledger: q.text("ledger", ""), NoCreateLedger: q.choice("create-ledger", "yes", "no") == "no",
-		StepBytes: q.size("step-bytes", 0), Chunked: q.choice("chunked", "no", "yes") == "yes",
+		Create: q.flag("create", false), Rest: q.text("rest", ""), Tombstone: q.text("tombstone", ""),
+		Ledger: q.text("ledger", ""), NoCreateLedger: !q.flag("create-ledger", true),
+		StepBytes: q.size("step-bytes", 0), Chunked: q.flag("chunked", false),
 	}
 	if q.choice("mode", "insert", "upsert") == "upsert" {
 		opts.Mode = postgres.Upsert

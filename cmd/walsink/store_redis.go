@@ -61,9 +61,9 @@ func redisOptions(e endpoint) (redis.Spec, redis.Options, url.Values, error) {
 	}
 	opts := redis.Options{
 		Prefix:        q.text("prefix", ""),
-		ForceEviction: q.choice("force-eviction", "no", "yes") == "yes",
+		ForceEviction: q.flag("force-eviction", false),
 		WaitReplicas:  q.count("wait-replicas"),
-		WaitAOF:       q.choice("wait-aof", "no", "yes") == "yes",
+		WaitAOF:       q.flag("wait-aof", false),
 		WaitTimeout:   q.duration("wait-timeout", time.Second),
 	}
 	if q.err == nil && spec.Key == "" {

@@ -39,7 +39,7 @@ type store struct {
 
 var stores = []store{
 	{"file", "file:DIR[?format=ndjson|csv|raw&compress=gzip|zstd&bucket={FIELD}&...]", openFile, fileName, fileWhere},
-	{"postgres", "postgres://USER@HOST/DB?table=T[&schema=S&mode=insert|upsert&key=A,B&columns=A,B&create=yes&...]", openPostgres, postgresName, postgresWhere},
+	{"postgres", "postgres://USER@HOST/DB?table=T[&schema=S&mode=insert|upsert&key=A,B&columns=A,B&create=true&...]", openPostgres, postgresName, postgresWhere},
 	{"redis", "redis://HOST/DB?key=PATTERN[&op=set|hset|incrby|rpush|xadd|...&value=PATTERN&field=PATTERN&...]", openRedis, redisName, redisWhere},
 }
 

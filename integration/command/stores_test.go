@@ -62,7 +62,7 @@ func withQuery(address, query string) string {
 
 func TestRunToPostgres(t *testing.T) {
 	address := servers.Postgres(t)
-	to := withQuery(address, "table=quakes&create=yes")
+	to := withQuery(address, "table=quakes&create=true")
 	state := t.TempDir()
 	run := []string{"run", "--from", quakes, "--to", to, "--state", state, "--lanes", "3", "--checkpoint-records", "300"}
 	want(t, walsink(t, run...), "1,707 records")

@@ -32,11 +32,11 @@ func TestEveryCaseIsTested(t *testing.T) {
 	}
 	excused := map[string]bool{}
 	for _, row := range reason.FindAllStringSubmatch(string(doc), -1) {
-		for _, id := range strings.Split(row[1], ", ") {
+		for _, id := range strings.SplitSeq(row[1], ", ") {
 			excused[id] = true
 		}
 	}
-	for _, id := range strings.Fields(ids) {
+	for _, id := range strings.FieldsSeq(ids) {
 		if !tested[id] && !excused[id] {
 			t.Errorf("%s: no test names it, and docs/guarantees.md does not say why", id)
 		}
@@ -54,7 +54,7 @@ func TestEveryCaseIsTested(t *testing.T) {
 func testedIDs(t *testing.T) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
-	err := filepath.WalkDir(root(t), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root(t), func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, "_test.go") && !strings.Contains(path, "archtest") {
 			err = inFile(path, found)
 		}
