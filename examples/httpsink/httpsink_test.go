@@ -50,6 +50,7 @@ type endpoint struct {
 
 	mu    sync.Mutex
 	fault fault
+	heard int // requests since the fault began
 	seen  map[string]bool
 	took  []request
 }
@@ -64,7 +65,7 @@ type fault int
 const (
 	none     fault = iota
 	refusing       // takes nothing
-	mute           // takes what comes and hangs up
+	mute           // takes what comes, and from the fourth request on hangs up
 )
 
 func newEndpoint(t *testing.T) *endpoint {
@@ -102,13 +103,13 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		took.number, _ = strconv.ParseUint(r.FormValue("number"), 10, 64)
 		e.took = append(e.took, took)
 	}
-	if e.fault == mute {
+	if e.heard++; e.fault == mute && e.heard > 3 {
 		panic(http.ErrAbortHandler)
 	}
 }
 
 func (e *endpoint) fail(how fault) (heal func()) {
-	set := func(f fault) { e.mu.Lock(); defer e.mu.Unlock(); e.fault = f }
+	set := func(f fault) { e.mu.Lock(); defer e.mu.Unlock(); e.fault, e.heard = f, 0 }
 	set(how)
 	return func() { set(none) }
 }

@@ -28,6 +28,7 @@ var instruments = []string{"internal/crash", "internal/plant"}
 var rules = []rule{
 	{"record", nil, []string{"github.com/cespare/xxhash/v2"}},
 	{"checkpoint", nil, nil},
+	{"checkpoint/*", []string{"checkpoint"}, nil},
 	{"internal/*", nil, nil},
 	{"sinks", []string{"record"}, nil},
 	{"sinks/sinktest", []string{"record", "sinks"}, nil},

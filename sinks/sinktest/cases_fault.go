@@ -181,7 +181,7 @@ func lostAnswer(e *env) {
 	o = t.acquire()
 	o.unheard()
 	if o.place(o.mark) == (place{}) {
-		t = e.tape("again").fill(4, 5)
+		t = e.tape("again").fill(1, 8)
 		t.offered = t.end()
 	}
 	t.acquire().finish()

@@ -144,7 +144,7 @@ func lanes(e *env) {
 
 // meetingTime is how long a step waits for another one to be under way. A sink may
 // do one after the other.
-const meetingTime = 20 * time.Millisecond
+const meetingTime = 5 * time.Millisecond
 
 // A meeting keeps a step waiting until another one is under way.
 type meeting chan struct{}
