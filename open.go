@@ -59,9 +59,13 @@ func (o *Output) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	damaged, err := o.damaged()
+	if err != nil {
+		return err
+	}
 	checkpoint, position := o.log.Completed()
 	o.position, o.last = position, checkpoint
-	lost = lost || o.log.Restarted()
+	lost = lost || damaged || o.log.Restarted()
 	for _, m := range marks {
 		lost = lost || m.Checkpoint > checkpoint
 		o.last = max(o.last, m.Checkpoint)
@@ -70,6 +74,22 @@ func (o *Output) open(ctx context.Context) error {
 		return o.recover(ctx, marks)
 	}
 	return nil
+}
+
+// damaged reports whether the log has lost batches of a lane that were complete. The
+// source has them, and goes back; if it cannot, that is an error.
+func (o *Output) damaged() (bool, error) {
+	for _, l := range o.log.Stat().Lanes {
+		if l.Broken == nil {
+			continue
+		}
+		if o.opts.Flush.Stateful || o.opts.Flush.NoReplay {
+			return true, fmt.Errorf("%w: %w", committer.ErrStateBehind, l.Broken)
+		}
+		o.opts.Logger.Error("the log has lost batches, the source goes back to what the store has", "sink", o.id, "error", l.Broken)
+		return true, nil
+	}
+	return false, nil
 }
 
 // release closes what a failed Open had opened, or all that Close has to.

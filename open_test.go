@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -275,4 +277,58 @@ func TestStartsThatFailHalfWay(t *testing.T) {
 	r.drive(out, goal+30, 10)
 	drain(t, out)
 	r.check(goal+30, false)
+}
+
+// A generation with batches that nobody has flushed is gone. What is before it is
+// flushed, and the source sends the rest again.
+func TestGenerationGone(t *testing.T) {
+	r := newRig(t, 1)
+	large := func(i int) []byte { return append(bytes.Repeat([]byte{'x'}, 100<<10), record(i)...) }
+	read := func(out *walsink.Output, to int) {
+		t.Helper()
+		for i := number(out.Position()); i < to; i++ {
+			if err := out.Append(t.Context(), large(i)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := out.Checkpoint(t.Context(), position(i+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	out := r.open()
+	read(out, 5)
+	drain(t, out)
+	r.blocked.Store(0)
+	at := out
+	for i := 5; i < 40; i++ {
+		if err := at.Append(t.Context(), large(i)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := at.Checkpoint(t.Context(), position(i+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed(t, out)
+	gens, err := filepath.Glob(filepath.Join(r.dir, "gen-*"))
+	if err != nil || len(gens) < 3 {
+		t.Fatal(gens, err)
+	}
+	if err := os.RemoveAll(gens[1]); err != nil {
+		t.Fatal(err)
+	}
+
+	r.blocked.Store(-1)
+	out = r.open()
+	defer closed(t, out)
+	read(out, 50)
+	drain(t, out)
+	got := r.store.Records(r.id(0))
+	if len(got) != 50 {
+		t.Fatalf("%d records, want 50", len(got))
+	}
+	for i, rec := range got {
+		if !bytes.Equal(rec, large(i)) {
+			t.Fatalf("record %d is another one", i)
+		}
+	}
 }

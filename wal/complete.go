@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -134,7 +135,7 @@ func (l *Log) truncate() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.suspect != 0 {
-		return &Damage{Generation: l.suspect, Block: -1, Err: fmt.Errorf("the completed checkpoint may be lost; reset the lanes")}
+		return &Damage{Generation: l.suspect, Block: -1, Err: errors.New("the completed checkpoint may be lost; " + wayOut)}
 	}
 	var entries []entry
 	for _, ln := range lanes {

@@ -231,7 +231,7 @@ func (r *recovery) check(ln *Lane, seen uint64) {
 	}
 	if len(ln.cut) > 0 || want > max(prev, seen) {
 		ln.broken = &Damage{Lane: ln.name, Seq: prev + 1, Block: -1,
-			Err: errors.New("the batch is missing, and with it all that follow; reset the lane to go on")}
+			Err: errors.New("the batch is missing, and with it all that follow; " + wayOut)}
 		r.l.damage = append(r.l.damage, ln.broken)
 		r.l.opts.Logger.Error("log is damaged", "dir", r.l.dir, "error", ln.broken)
 	}
@@ -295,8 +295,12 @@ func (r *recovery) discardTorn(ln *Lane) {
 	}
 }
 
+// wayOut says what a person can do about acknowledged batches that are gone. A
+// program can Reset the lane.
+const wayOut = "move the log's directory away, and the source goes on from what the store has"
+
 // lost says that what a lane had in a generation may be lost.
 func (l *Log) lost(ln *Lane, generation uint64) error {
 	return &Damage{Generation: generation, Lane: ln.name, Block: -1,
-		Err: errors.New("batches of the lane may be lost; reset the lane to go on")}
+		Err: errors.New("batches of the lane may be lost; " + wayOut)}
 }
