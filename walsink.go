@@ -284,15 +284,19 @@ func (o *Output) cut(n uint64, pos []byte) error {
 // After an error nothing is acknowledged any more.
 func (o *Output) Sync() error {
 	o.mu.Lock()
-	closed, empty := o.closed, len(o.sealed) == 0
+	closed := o.closed
+	var last uint64
+	if n := len(o.sealed); n > 0 {
+		last = o.sealed[n-1].Checkpoint
+	}
 	o.mu.Unlock()
 	switch {
 	case closed:
 		return ErrClosed
-	case empty:
+	case last == 0:
 		return nil
 	}
-	return o.log.Sync()
+	return o.log.SealDone(last)
 }
 
 // admit checks the id and position of a checkpoint about to be sealed, and uses
