@@ -54,7 +54,7 @@ func conformance(t testing.TB, opts postgres.Options) sinktest.Harness {
 	}
 	return sinktest.Harness{
 		Open: open,
-		Visible: func(t testing.TB, id sinks.LaneID) [][]byte {
+		Visible: func(_ testing.TB, id sinks.LaneID) [][]byte {
 			return column[[]byte](d, "select payload from t where lane = $1 order by n", id.String())
 		},
 		Encode: encode,

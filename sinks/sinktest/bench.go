@@ -55,7 +55,10 @@ func benchSteps(b *testing.B, h Harness, n int, o *owner) {
 		st := t.benchStep(mark, n, &made)
 		if o == nil {
 			read := int64(0)
-			for r := range st.Runs {
+			for r, err := range st.Runs {
+				if err != nil {
+					b.Fatal(err)
+				}
 				read += int64(r.Block.Len())
 			}
 			if read != st.Records {

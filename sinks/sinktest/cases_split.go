@@ -257,7 +257,10 @@ func audit(e *env) {
 			e.violated("audit after %d ends at batch %d, want 4", after, seq)
 		}
 	}
-	for range l.Audit(e.ctx, t.id, 0) {
+	for _, err := range l.Audit(e.ctx, t.id, 0) { // and no more of it
+		if err != nil {
+			e.violated("audit: %v", err)
+		}
 		break
 	}
 	for _, err := range l.Audit(e.ctx, sinks.LaneID{Sink: e.sink, Lane: "none"}, 0) {

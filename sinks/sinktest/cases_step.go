@@ -195,6 +195,10 @@ func scrambled(in runs, wrote *error) runs {
 		var memory []byte
 		var block record.Block
 		for r, err := range in {
+			if err != nil {
+				yield(r, err)
+				return
+			}
 			var b record.Builder
 			for _, rec := range r.Block.All() {
 				_ = b.Append(rec) // it is short

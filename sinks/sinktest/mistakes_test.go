@@ -98,7 +98,7 @@ var mistakes = []struct {
 		},
 	}},
 	{"blocks are kept", "BorrowedMemory", mistake{
-		read: func(ctx context.Context, s *shelf, r *row, st *sinks.Step) ([][]byte, error) {
+		read: func(_ context.Context, _ *shelf, r *row, st *sinks.Step) ([][]byte, error) {
 			for run, err := range st.Runs {
 				if err != nil {
 					return nil, err
@@ -135,7 +135,7 @@ var mistakes = []struct {
 		},
 	}},
 	{"a log that cannot be read ends the step", "LogError", mistake{
-		read: func(ctx context.Context, s *shelf, r *row, st *sinks.Step) (recs [][]byte, err error) {
+		read: func(_ context.Context, _ *shelf, r *row, st *sinks.Step) (recs [][]byte, err error) {
 			for run, err := range st.Runs {
 				if err != nil {
 					return recs, nil
@@ -258,7 +258,7 @@ var mistakes = []struct {
 		return sinks.LaneID{Sink: "x", Lane: id.Sink + "-" + id.Lane}
 	}}},
 	{"lanes share a buffer", "Lanes", mistake{
-		read: func(ctx context.Context, s *shelf, r *row, st *sinks.Step) ([][]byte, error) {
+		read: func(_ context.Context, s *shelf, _ *row, st *sinks.Step) ([][]byte, error) {
 			s.mu.Lock()
 			s.scratch = nil
 			s.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/walsink/walsink/sinks"
 )
@@ -145,9 +146,9 @@ func (t *tape) compareDead(dead []sinks.DeadLetter, p place) string {
 }
 
 func list(letters []letter) string {
-	s := "["
+	var b strings.Builder
 	for _, l := range letters {
-		s += fmt.Sprintf(" %d/%d %s", l.checkpoint, l.number, brief([]byte(l.record)))
+		fmt.Fprintf(&b, " %d/%d %s", l.checkpoint, l.number, brief([]byte(l.record)))
 	}
-	return s + " ]"
+	return "[" + b.String() + " ]"
 }
