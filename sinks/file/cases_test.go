@@ -621,3 +621,40 @@ func TestBucketMadeAgainIsDurable(t *testing.T) {
 		}
 	}
 }
+
+// The fsync of a manifest's name fails: the state is committed again, and does not
+// need that manifest, which is lost at a power cut.
+func TestManifestWhoseSyncFailedIsNotNeeded(t *testing.T) {
+	dir := t.TempDir()
+	o := acquire(t, dir, Options{})
+	o.flush(lines(1, "a"))
+	failed := false
+	o.sink.fs.wrap = func(op, name string, do func() error) error {
+		if op == "syncdir" && strings.HasSuffix(name, "/log") && !failed {
+			failed = true
+			return syscall.EIO
+		}
+		return do()
+	}
+	step := stepAfter(orders, o.mark, lines(2, "b"))
+	if _, err := o.lane.Flush(t.Context(), step); sinks.KindOf(err) != sinks.Ambiguous {
+		t.Fatalf("got %v", err)
+	}
+	lost := o.lane.(*lane).cur.Number + 1
+	if _, err := o.lane.Mark(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, o.lane.(*lane).log.path(lost))); err != nil {
+		t.Fatal(err)
+	}
+	o = acquire(t, dir, Options{})
+	n := 0
+	for row, err := range o.sink.Audit(t.Context(), orders, 0) {
+		if n++; err != nil || row.Seq != uint64(n) {
+			t.Fatalf("row %d: batch %d, %v", n, row.Seq, err)
+		}
+	}
+	if n != 2 || o.mark.Seq != 2 {
+		t.Errorf("%d rows, the mark is at batch %d", n, o.mark.Seq)
+	}
+}

@@ -203,7 +203,8 @@ func (l *lane) Mark(ctx context.Context) (sinks.Mark, error) {
 
 // settle reads the state of the lane anew. If a commit failed midway, the state is
 // committed once more under the next number: an fsync that failed is not tried
-// again, and its second answer would prove nothing.
+// again, and its second answer would prove nothing. The new manifest needs none of
+// those before, which a power cut may still take.
 func (l *lane) settle() error {
 	m, err := l.log.newest()
 	if err != nil {
@@ -227,7 +228,7 @@ func (l *lane) settle() error {
 	}
 	again := *m
 	again.Number++
-	if err := l.log.fold(m, &again, l.opts.KeepAudit); err != nil {
+	if err := l.log.takeOver(m, &again, l.opts.KeepAudit); err != nil {
 		return err
 	}
 	if err := l.log.commit(m, &again, l.stagedName("manifest")); err != nil {

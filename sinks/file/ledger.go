@@ -157,6 +157,12 @@ func (g *ledger) fold(cur, next *manifest, keep int) error {
 	if next.Number-cur.Base < foldEvery {
 		return nil
 	}
+	return g.takeOver(cur, next, keep)
+}
+
+// takeOver gives next, the successor of cur, all rows to keep, so that it needs no
+// manifest before it.
+func (g *ledger) takeOver(cur, next *manifest, keep int) error {
 	rows, err := g.rows(cur)
 	if err != nil {
 		return err
