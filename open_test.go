@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/walsink/walsink"
 	"github.com/walsink/walsink/committer"
+	wire "github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/memory"
 )
@@ -89,19 +91,19 @@ func TestStateOfAnotherSinkID(t *testing.T) {
 	closed(t, r.open())
 }
 
-// A call that failed has changed nothing, so that it can be made again.
-func TestFailedCompleteIsNotDone(t *testing.T) {
+// What Complete could not record is refused when it is sealed, and the next
+// checkpoint is taken as if nothing had been.
+func TestLongPositionIsRefusedAtTheSeal(t *testing.T) {
 	r := newRig(t, 1)
 	out := r.open()
 	defer closed(t, out)
-	if err := out.Seal(t.Context(), 1, bytes.Repeat([]byte{'x'}, 1<<20)); err != nil {
-		return // refused at once is better
+	r.read(out, 0, 5)
+	if _, err := out.Checkpoint(t.Context(), bytes.Repeat([]byte{'x'}, 1<<20)); !errors.Is(err, wire.ErrTooLarge) {
+		t.Fatalf("got %v, want ErrTooLarge", err)
 	}
-	for range 2 {
-		if err := out.Complete(t.Context(), 1); err == nil {
-			t.Fatal("the checkpoint was not recorded, and Complete says it was")
-		}
-	}
+	r.drive2(out, 5, 15, 10)
+	drain(t, out)
+	r.check(15, false)
 }
 
 // A refusal of a replay does not wear off.
@@ -133,6 +135,7 @@ func TestReplayThatDiffersStaysRefused(t *testing.T) {
 type downSink struct {
 	*memory.Sink
 	lane string
+	once sync.Once
 	down chan struct{} // closed when it was asked for
 }
 
@@ -140,7 +143,7 @@ func (s *downSink) Acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, si
 	if id.Lane != s.lane {
 		return s.Sink.Acquire(ctx, id)
 	}
-	close(s.down)
+	s.once.Do(func() { close(s.down) })
 	<-ctx.Done()
 	return nil, sinks.Mark{}, ctx.Err()
 }
@@ -148,7 +151,7 @@ func (s *downSink) Acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, si
 // A lane that waits for the store holds up no other, and not Close.
 func TestLaneThatWaitsHoldsNobody(t *testing.T) {
 	r := newRig(t, 1)
-	s := &downSink{memory.Open(r.store, memory.Options{}), "new", make(chan struct{})}
+	s := &downSink{Sink: memory.Open(r.store, memory.Options{}), lane: "new", down: make(chan struct{})}
 	opts := r.options()
 	opts.Flush.CloseTimeout = 10 * time.Millisecond
 	out, err := walsink.Open(t.Context(), s, opts)
