@@ -48,6 +48,17 @@ type badgerDirs struct {
 	generation int64
 	log        *slog.Logger
 	kept       map[uint64]*badgerStore // those of a crash, see open
+	home       os.FileInfo             // of dir when it was first listed
+}
+
+// inPlace fails if another directory is where the log's was, as when its disk was
+// unmounted. What is written there would be acknowledged and not found again.
+func (d *badgerDirs) inPlace() error {
+	now, err := os.Stat(d.dir)
+	if err == nil && d.home != nil && !os.SameFile(d.home, now) {
+		err = fmt.Errorf("%s is no longer the directory that was opened; see whether its disk is mounted, and start again", d.dir)
+	}
+	return err
 }
 
 func (d *badgerDirs) path(n uint64) string {
@@ -57,6 +68,9 @@ func (d *badgerDirs) path(n uint64) string {
 func (d *badgerDirs) list() ([]uint64, error) {
 	files, err := os.ReadDir(d.dir)
 	if err != nil {
+		return nil, err
+	}
+	if d.home, err = os.Stat(d.dir); err != nil {
 		return nil, err
 	}
 	var numbers []uint64
@@ -98,6 +112,9 @@ func unfinished(dir string) bool {
 }
 
 func (d *badgerDirs) create(n uint64, small bool) (store, error) {
+	if err := d.inPlace(); err != nil {
+		return nil, fmt.Errorf("create generation %d: %w", n, err)
+	}
 	if small {
 		if err := os.Remove(filepath.Join(d.dir, spareFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -110,7 +127,7 @@ func (d *badgerDirs) create(n uint64, small bool) (store, error) {
 		}
 		return nil, fmt.Errorf("create generation %d: %w", n, err)
 	}
-	if err := syncDir(d.dir); err != nil {
+	if err := firstErr(syncDir(d.dir), d.inPlace()); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	d.keepSpare()
@@ -120,6 +137,9 @@ func (d *badgerDirs) create(n uint64, small bool) (store, error) {
 // keepSpare takes the blocks of two small generations, or of one, if there are
 // any left: it is called whenever blocks may have become free.
 func (d *badgerDirs) keepSpare() {
+	if d.inPlace() != nil {
+		return
+	}
 	path := filepath.Join(d.dir, spareFile)
 	s := shapeOf(d.generation, true)
 	one := s.index + s.headroom + fileCost + 4*slack

@@ -35,6 +35,8 @@
 //	the process is killed           opens as it is; nothing to repair, no space needed
 //	power cut                       forgets batches that were sealed and never synced, if torn
 //	write, sync or manifest error   latches: ErrFailed from then on; fsync is never retried
+//	disk taken away                 the same, or SIGBUS ends the process; a directory in its
+//	                                place is not written to
 //	disk full                       Append waits if a flush can free something, else ErrNoSpace;
 //	                                flush, notes, commits and drops go on in reserved space
 //	budget used up                  Append waits if a flush can free something, else ErrFull

@@ -24,6 +24,9 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Device is a mounted file system in a file.
@@ -82,14 +85,7 @@ func (d *Device) mount(t testing.TB) {
 		unavailable(t, fmt.Errorf("mount: uid %d is not root", os.Getuid()))
 	}
 	d.dir = t.TempDir()
-	options := "loop,noatime"
-	switch d.fs {
-	case "ext4":
-		options += ",commit=300" // the test syncs, not a timer
-	case "xfs":
-		options += ",nouuid" // a snapshot beside its original
-	}
-	if err := run("mount", "-t", d.fs, "-o", options, d.image, d.dir); err != nil {
+	if err := run("mount", "-t", d.fs, "-o", d.options(), d.image, d.dir); err != nil {
 		unavailable(t, err)
 	}
 	t.Cleanup(func() {
@@ -98,6 +94,59 @@ func (d *Device) mount(t testing.TB) {
 			_ = run("umount", "--lazy", d.dir)
 		}
 	})
+}
+
+func (d *Device) options() string {
+	switch d.fs {
+	case "ext4":
+		return "loop,noatime,commit=300" // the test syncs, not a timer
+	case "xfs":
+		return "loop,noatime,nouuid" // a snapshot beside its original
+	}
+	return "loop,noatime"
+}
+
+// Fail makes the device fail from now on: reads and writes of the file system give
+// an error, and what it had not handed to its disk is lost. Reattach ends it.
+func (d *Device) Fail(t testing.TB) {
+	t.Helper()
+	f, err := os.Open(d.dir)
+	if err != nil {
+		t.Fatalf("loopdev: %v", err)
+	}
+	defer f.Close()
+	const shutdown, noFlush = 0x8004587d, 2 // the same for ext4 and xfs
+	if err := unix.IoctlSetPointerInt(int(f.Fd()), shutdown, noFlush); err != nil {
+		t.Fatalf("loopdev: shut down %s: %v", d.dir, err)
+	}
+}
+
+// Detach takes the file system from its directory, whoever uses it.
+func (d *Device) Detach(t testing.TB) {
+	t.Helper()
+	if err := run("umount", "--lazy", d.dir); err != nil {
+		t.Fatalf("loopdev: %v", err)
+	}
+}
+
+// Reattach mounts the backing file again, in the same directory. It waits until
+// nobody uses the file system that was there. Only the journal repairs anything.
+func (d *Device) Reattach(t testing.TB) {
+	t.Helper()
+	_ = run("umount", d.dir) // unless it was detached
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		out, err := exec.Command("losetup", "--associated", d.image).CombinedOutput()
+		if err == nil && len(out) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("loopdev: still in use: %v: %s", err, out)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	if err := run("mount", "-t", d.fs, "-o", d.options(), d.image, d.dir); err != nil {
+		t.Fatalf("loopdev: %v", err)
+	}
 }
 
 // Fill takes all space but about keep bytes. Removing the file that it returns

@@ -64,3 +64,30 @@ func TestFill(t *testing.T) {
 		t.Errorf("after space was freed: %v", err)
 	}
 }
+
+// A device that fails takes nothing more; what was synced is there when it is back.
+func TestFail(t *testing.T) {
+	for fs, megabytes := range map[string]int{"ext4": 32, "xfs": 300} {
+		t.Run(fs, func(t *testing.T) {
+			d := New(t, fs, megabytes)
+			path := filepath.Join(d.Dir(), "file")
+			write(t, path, []byte("before"), true)
+			d.Fail(t)
+			if err := os.WriteFile(path+"2", []byte("after"), 0o600); !errors.Is(err, syscall.EIO) {
+				t.Errorf("writing to a failed device: %v", err)
+			}
+			d.Reattach(t)
+			if got, err := os.ReadFile(path); err != nil || string(got) != "before" {
+				t.Errorf("%q, %v", got, err)
+			}
+			d.Detach(t)
+			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("a file of a detached device: %v", err)
+			}
+			d.Reattach(t)
+			if got, err := os.ReadFile(path); err != nil || string(got) != "before" {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+}
