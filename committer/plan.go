@@ -51,7 +51,7 @@ func Recover(marks []sinks.LaneMark, rows map[string][]sinks.Audit) (Plan, error
 	if len(marks) == 0 {
 		return Plan{}, nil
 	}
-	low := slices.MinFunc(marks, func(a, b sinks.LaneMark) int { return cmp.Compare(a.Checkpoint, b.Checkpoint) })
+	low := least(marks)
 	p := Plan{Position: low.Position, Checkpoint: low.Checkpoint}
 	at := map[uint64][]byte{p.Checkpoint: p.Position}
 	for _, m := range marks {
@@ -75,6 +75,11 @@ func Recover(marks []sinks.LaneMark, rows map[string][]sinks.Audit) (Plan, error
 	}
 	slices.SortFunc(p.Barriers, func(a, b Barrier) int { return cmp.Compare(a.Checkpoint, b.Checkpoint) })
 	return p, nil
+}
+
+// least returns the mark of the lane that is least far.
+func least(marks []sinks.LaneMark) sinks.LaneMark {
+	return slices.MinFunc(marks, func(a, b sinks.LaneMark) int { return cmp.Compare(a.Checkpoint, b.Checkpoint) })
 }
 
 // ends are the batch ends that a lane needs to meet again.
@@ -116,17 +121,24 @@ func cover(m sinks.LaneMark, rows []sinks.Audit, low uint64) ([]sinks.Audit, err
 	return rows[i:end], nil
 }
 
-// ReadPlan is Recover with marks and audit rows read from a ledger.
+// ReadPlan is Recover with marks and audit rows read from a ledger. It keeps of the
+// rows, which can be those of years, only what Recover looks at.
 func ReadPlan(ctx context.Context, ledger sinks.Ledger, sink string) (Plan, error) {
 	marks, err := ledger.Marks(ctx, sink)
 	if err != nil {
 		return Plan{}, fmt.Errorf("recover sink %s: marks: %w", sink, err)
 	}
-	rows := make(map[string][]sinks.Audit)
+	if len(marks) == 0 {
+		return Plan{}, nil
+	}
+	low, rows := least(marks).Checkpoint, make(map[string][]sinks.Audit)
 	for _, m := range marks {
 		for row, err := range ledger.Audit(ctx, m.LaneID, 0) {
 			if err != nil {
 				return Plan{}, fmt.Errorf("recover lane %s: audit rows: %w", m.LaneID, err)
+			}
+			if row.Checkpoint <= low {
+				rows[m.Lane] = rows[m.Lane][:0] // it replaces those before it
 			}
 			rows[m.Lane] = append(rows[m.Lane], row)
 		}
