@@ -9,7 +9,9 @@
 // a note [MaxNote]. The number of lanes is bounded by GenerationBytes, a thousand
 // by default. It runs on Linux; on other Unix systems there is no fallocate, so
 // that a floor of free space stands in for it, and a disk that others fill within
-// moments can still kill the process. Windows is refused.
+// moments can still kill the process. Windows is refused. With default options a
+// process needs 256 MB of memory, the kernel's cache of its files included; less
+// is not supported.
 //
 // # Words
 //
