@@ -335,3 +335,74 @@ func TestGenerationGone(t *testing.T) {
 		}
 	}
 }
+
+// A halfSink never gets beyond the first chunk of a batch of lane 1, and nothing of
+// lane 2 but its first batch.
+type halfSink struct{ *memory.Sink }
+
+type halfLane struct {
+	sinks.Lane
+	id sinks.LaneID
+}
+
+func (s halfSink) Acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, sinks.Mark, error) {
+	l, m, err := s.Sink.Acquire(ctx, id)
+	return halfLane{l, id}, m, err
+}
+
+func (l halfLane) Flush(ctx context.Context, s *sinks.Step) (sinks.Result, error) {
+	if l.id.Lane == lane(1) && s.Prev.Partial != nil || l.id.Lane == lane(2) && s.Prev.Seq > 0 {
+		return sinks.Result{}, &sinks.Error{Kind: sinks.Transient, Op: "flush", Lane: l.id, Err: errors.New("blocked")}
+	}
+	return l.Lane.Flush(ctx, s)
+}
+
+// While checkpoints are repeated no mark is carried forward: a batch of which a part
+// is in has to come again as it was, also if the options say otherwise by now.
+func TestRepeatedCheckpointsCarryNothing(t *testing.T) {
+	r := newRig(t, 3)
+	mopts := memory.Options{StepBytes: 10, Chunked: true}
+	run := func(out *walsink.Output) {
+		t.Helper()
+		for n, lanes := range [][]int{{0, 1, 2}, {0, 2}, {0, 1, 1}} {
+			if n < number(out.Position()) {
+				continue
+			}
+			for i, to := range lanes {
+				l, err := out.Lane(t.Context(), lane(to))
+				if err == nil {
+					err = l.Append(t.Context(), record(10*n+i))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := out.Checkpoint(t.Context(), position(n+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	out, err := walsink.Open(t.Context(), halfSink{memory.Open(r.store, mopts)}, r.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(out)
+	r.until(func() bool { return len(r.store.Records(r.id(0))) == 3 && len(r.store.Records(r.id(1))) == 2 })
+	closed(t, out)
+	r.wipe()
+
+	opts := r.options()
+	opts.CarryEvery = 1
+	out, err = walsink.Open(t.Context(), memory.Open(r.store, mopts), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, out)
+	run(out)
+	drain(t, out)
+	for i, want := range []int{3, 3, 2} {
+		if got := len(r.store.Records(r.id(i))); got != want {
+			t.Errorf("lane %d holds %d records, want %d", i, got, want)
+		}
+	}
+}

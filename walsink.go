@@ -241,7 +241,7 @@ func (o *Output) Cut(ctx context.Context, n uint64, pos []byte) error {
 	if err != nil {
 		return err
 	}
-	err = o.cut(n, pos)
+	err = o.cut(n, pos, !repeated)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err != nil {
@@ -254,7 +254,10 @@ func (o *Output) Cut(ctx context.Context, n uint64, pos []byte) error {
 	return nil
 }
 
-func (o *Output) cut(n uint64, pos []byte) error {
+// cut seals what the lanes have and, if carry is set, carries forward the marks of
+// those that have had nothing for long. While checkpoints are repeated it is not: a
+// batch of which a part is in has to follow what it followed before.
+func (o *Output) cut(n uint64, pos []byte, carry bool) error {
 	lanes := o.laneList()
 	moved := false
 	idle := lanes[:0:0]
@@ -265,7 +268,7 @@ func (o *Output) cut(n uint64, pos []byte) error {
 		}
 		if ok {
 			moved = true
-		} else if l.replay == nil && n-min(n, l.last) >= o.opts.CarryEvery {
+		} else if carry && l.replay == nil && n-min(n, l.last) >= o.opts.CarryEvery {
 			idle = append(idle, l)
 		}
 	}
