@@ -126,7 +126,7 @@ func storeRollback(e *env) {
 }
 
 // callTime bounds a call of a store that is broken.
-const callTime = 3 * time.Second
+const callTime = 10 * time.Second
 
 func outage(e *env) {
 	t := e.tape("main").fill(3, 4, 2)

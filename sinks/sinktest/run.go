@@ -19,9 +19,9 @@ func Run(t *testing.T, h Harness) {
 	if h.Open == nil || h.Visible == nil {
 		t.Fatal("sinktest: the harness needs Open and Visible")
 	}
-	count := map[string]int{}
+	has, count := declared(t, h), map[string]int{}
 	for _, c := range cases {
-		if why := c.without(t, h); why != "" {
+		if why := c.without(has); why != "" {
 			count["not declared"]++
 			t.Logf("%s is left out: %s", c.name, why)
 			continue
@@ -64,12 +64,16 @@ const (
 	binary      need = "Harness.Binary"
 )
 
-// without says why the case is not for this sink.
-func (c testCase) without(t testing.TB, h Harness) string {
+// declared says what the sink is, of what a case may need.
+func declared(t testing.TB, h Harness) map[need]bool {
 	s := h.Open(t)
 	defer closing(t, "sink", s.Close)
 	_, lists := s.(sinks.Ledger)
-	has := map[need]bool{chunked: s.Info().Chunked, ledger: lists, binary: h.Binary}
+	return map[need]bool{chunked: s.Info().Chunked, ledger: lists, binary: h.Binary}
+}
+
+// without says why the case is not for a sink that has declared this.
+func (c testCase) without(has map[need]bool) string {
 	for _, n := range c.needs {
 		if ok, known := has[n]; known && !ok {
 			return fmt.Sprintf("not declared: %s", n)
