@@ -386,3 +386,64 @@ func TestFailedFileSyncIsNotRepeated(t *testing.T) {
 	}
 	wantConcat(t, dir, "a\n")
 }
+
+// A consumer that takes the last part of a bucket may take its directory as well.
+// The one that is made again is as durable as the first.
+func TestBucketMadeAgainIsDurable(t *testing.T) {
+	dir := t.TempDir()
+	o := acquire(t, dir, Options{Buckets: true})
+	for n := range uint64(2) {
+		var last string
+		o.sink.fs.wrap = func(op, name string, do func() error) error {
+			if op == "rename" && strings.HasPrefix(name, "b/") && last != "syncdir" {
+				t.Errorf("step %d publishes into a directory whose entry may be lost", n+1)
+			}
+			err := do()
+			if err == nil && (op == "mkdir" && name == "b" || op == "syncdir" && name == ".") {
+				last = op
+			}
+			return err
+		}
+		o.flush(batch{n + 1, []string{inBucket("b", "x")}})
+		if err := os.RemoveAll(filepath.Join(dir, "b")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The fsync of a manifest's name fails: the state is committed again, and does not
+// need that manifest, which is lost at a power cut.
+func TestManifestWhoseSyncFailedIsNotNeeded(t *testing.T) {
+	dir := t.TempDir()
+	o := acquire(t, dir, Options{})
+	o.flush(lines(1, "a"))
+	failed := false
+	o.sink.fs.wrap = func(op, name string, do func() error) error {
+		if op == "syncdir" && strings.HasSuffix(name, "/log") && !failed {
+			failed = true
+			return syscall.EIO
+		}
+		return do()
+	}
+	step := stepAfter(orders, o.mark, lines(2, "b"))
+	if _, err := o.lane.Flush(t.Context(), step); sinks.KindOf(err) != sinks.Ambiguous {
+		t.Fatalf("got %v", err)
+	}
+	lost := o.lane.(*lane).cur.Number + 1
+	if _, err := o.lane.Mark(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, o.lane.(*lane).log.path(lost))); err != nil {
+		t.Fatal(err)
+	}
+	o = acquire(t, dir, Options{})
+	n := 0
+	for row, err := range o.sink.Audit(t.Context(), orders, 0) {
+		if n++; err != nil || row.Seq != uint64(n) {
+			t.Fatalf("row %d: batch %d, %v", n, row.Seq, err)
+		}
+	}
+	if n != 2 || o.mark.Seq != 2 {
+		t.Errorf("%d rows, the mark is at batch %d", n, o.mark.Seq)
+	}
+}
