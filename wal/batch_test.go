@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -34,7 +32,7 @@ func (m *mortal) create(n uint64, small bool) (store, error) {
 
 func (s mortalStore) append(entries ...entry) error {
 	if s.of.left == 0 {
-		return errors.Join(syscall.Kill(os.Getpid(), syscall.SIGKILL), errors.New("alive"))
+		return errors.Join(die(), errors.New("the process is alive"))
 	}
 	s.of.left--
 	return s.store.append(entries...)

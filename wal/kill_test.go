@@ -102,12 +102,21 @@ func childLog(dir string, say func(string, ...any)) error {
 			}
 		}
 		if stop := os.Getenv("WALSINK_WAL_STOP"); stop != "" && stop == fmt.Sprint(n) {
-			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			return die()
 		}
 		if rounds == 40 {
 			return l.Close()
 		}
 	}
+}
+
+// die kills this process, with no chance to do anything.
+func die() error {
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		return err
+	}
+	return self.Kill()
 }
 
 // childCommits commits one more batch of each lane and reads the others.
