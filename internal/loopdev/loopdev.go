@@ -25,8 +25,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
+	"unsafe"
 )
 
 // A Device is a mounted file system in a file.
@@ -115,9 +114,10 @@ func (d *Device) Fail(t testing.TB) {
 		t.Fatalf("loopdev: %v", err)
 	}
 	defer f.Close()
-	const shutdown, noFlush = 0x8004587d, 2 // the same for ext4 and xfs
-	if err := unix.IoctlSetPointerInt(int(f.Fd()), shutdown, noFlush); err != nil {
-		t.Fatalf("loopdev: shut down %s: %v", d.dir, err)
+	const shutdown = 0x8004587d // the same for ext4 and xfs
+	noFlush := uint32(2)
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), shutdown, uintptr(unsafe.Pointer(&noFlush))); errno != 0 {
+		t.Fatalf("loopdev: shut down %s: %v", d.dir, errno)
 	}
 }
 
