@@ -22,8 +22,8 @@ var controls = []struct {
 	{plant.ReplayUpsert, inTheWay},
 }
 
-// TestControls shows that the scenarios can fail; TestScenarios that it is the bug
-// that is found.
+// TestControls shows that the scenarios can fail. That it is the bug that is found,
+// the tests show that run the same scenarios without one.
 func TestControls(t *testing.T) {
 	for _, c := range controls {
 		t.Run(string(c.bug), func(t *testing.T) {

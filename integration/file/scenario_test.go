@@ -31,7 +31,6 @@ func normal(t *testing.T) *rig {
 var scenarios = map[string]scenario{
 	"C033 C039 limit of attempts": stuckLimit,
 	"C110 E14 stuck store":        stuck,
-	"E07 E08 Q16 frozen owner":    frozen,
 	"C050 many runs":              manyRuns,
 	"F06 F20 file in the way":     inTheWay,
 	"Q09 killed while it is full": killedWhileFull,
@@ -45,6 +44,15 @@ func TestScenarios(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestE07E08Q16FrozenOwner has two owners, of which one was frozen and the other has
+// a copy of its state directory: no lock keeps them apart, the ledger decides.
+func TestE07E08Q16FrozenOwner(t *testing.T) {
+	t.Parallel()
+	if err := frozen(t, normal); err != nil {
+		t.Fatal(err)
 	}
 }
 
