@@ -135,7 +135,7 @@ var mistakes = []struct {
 		},
 	}},
 	{"a log that cannot be read ends the step", "LogError", mistake{
-		read: func(_ context.Context, _ *shelf, r *row, st *sinks.Step) (recs [][]byte, err error) {
+		read: func(_ context.Context, _ *shelf, _ *row, st *sinks.Step) (recs [][]byte, err error) {
 			for run, err := range st.Runs {
 				if err != nil {
 					return recs, nil
