@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -98,9 +99,12 @@ func TestPartialSteps(t *testing.T) {
 func TestC112R07R17CutAtEveryByte(t *testing.T) {
 	addr := servers.Redis(t)
 	c := connect(t, addr)
-	every := int64(61)
-	if !testing.Short() {
-		every = 17
+	every := int64(17)
+	switch {
+	case os.Getenv("WALSINK_CAMPAIGN") != "":
+		every = 1
+	case testing.Short():
+		every = 61
 	}
 	for _, dir := range []string{"to the server", "to the client"} {
 		t.Run(dir, func(t *testing.T) {
