@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -108,39 +109,42 @@ func TestC112R07R17CutAtEveryByte(t *testing.T) {
 	}
 	for _, dir := range []string{"to the server", "to the client"} {
 		t.Run(dir, func(t *testing.T) {
-			for n := int64(1); ; n += every {
-				if err := c.FlushAll(t.Context()).Err(); err != nil {
-					t.Fatal(err)
-				}
-				in := countInput(t, "0", 80, 20)
-				w := &wire{}
-				s := open(t, w.single(t, addr), redis.Options{ChunkTime: 1}) // chunks as small as can be
-				lane, mark := acquire(t, s, in.id)
-				mark = in.upTo(1).finish(t, lane, mark)
-				if dir == "to the server" {
-					w.cutWrites(n)
-				} else {
-					w.cutReads(min(n, 1<<20))
-				}
-				_, ferr := lane.Flush(t.Context(), in.step(mark, 3))
-				cut := w.heal()
-				var err error
-				if n%2 == 0 {
-					lane, mark = acquire(t, s, in.id)
-				} else if mark, err = lane.Mark(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				in.finish(t, lane, mark)
-				checkCounters(t, c, 80)
-				if t.Failed() {
-					t.Fatalf("cut after %d bytes: %v", n, ferr)
-				}
-				if !cut {
-					break
-				}
+			for n, more := int64(1), true; more && !t.Failed(); n += every {
+				t.Run(strconv.FormatInt(n, 10), func(t *testing.T) {
+					if err := c.FlushAll(t.Context()).Err(); err != nil {
+						t.Fatal(err)
+					}
+					more = flushCut(t, addr, n, dir == "to the server")
+					checkCounters(t, c, 80)
+				})
 			}
 		})
 	}
+}
+
+// flushCut flushes a step over a connection that is cut after n bytes, finishes what
+// is left over another, and reports whether the cut came about.
+func flushCut(t *testing.T, addr string, n int64, writes bool) (cut bool) {
+	in := countInput(t, "0", 80, 20)
+	w := &wire{}
+	s := open(t, w.single(t, addr), redis.Options{ChunkTime: 1}) // chunks as small as can be
+	lane, mark := acquire(t, s, in.id)
+	mark = in.upTo(1).finish(t, lane, mark)
+	if writes {
+		w.cutWrites(n)
+	} else {
+		w.cutReads(min(n, 1<<20))
+	}
+	_, ferr := lane.Flush(t.Context(), in.step(mark, 3))
+	cut = w.heal()
+	var err error
+	if n%2 == 0 {
+		lane, mark = acquire(t, s, in.id)
+	} else if mark, err = lane.Mark(t.Context()); err != nil {
+		t.Fatalf("%v, after %v", err, ferr)
+	}
+	in.finish(t, lane, mark)
+	return cut
 }
 
 // TestR10ScriptFlush flushes the script cache all the time.
