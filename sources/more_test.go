@@ -238,17 +238,3 @@ func TestFollowCompressed(t *testing.T) {
 		t.Errorf("read again: %q", recs)
 	}
 }
-
-// TestNoPermission: a file that may not be read is an error that names it.
-func TestNoPermission(t *testing.T) {
-	if os.Getuid() == 0 {
-		t.Skip("root may read everything")
-	}
-	path := write(t, "in", "1\n")
-	if err := os.Chmod(path, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readAll(t, NDJSON(path, Options{}), nil, 1); err == nil || !strings.Contains(err.Error(), path) {
-		t.Error(err)
-	}
-}

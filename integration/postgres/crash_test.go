@@ -56,9 +56,9 @@ func TestC101E03CrashPoints(t *testing.T) {
 // for parts of checkpoints.
 func TestC101C102E23Kill9(t *testing.T) {
 	d := newDB(t, plainTable)
-	cycles := 12
+	cycles, rows := 12, 20_000
 	if campaign {
-		cycles = 200
+		cycles, rows = 200, 3_000
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -68,7 +68,7 @@ func TestC101C102E23Kill9(t *testing.T) {
 	go func(j job) { seen <- d.watch(j, stop) }(j)
 	killed := 0
 	for range cycles {
-		j.To += 20_000
+		j.To += rows
 		p := j.start(t, "")
 		select {
 		case <-p.ended:

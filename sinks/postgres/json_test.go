@@ -257,8 +257,9 @@ func TestP39RecordCap(t *testing.T) {
 }
 
 func TestAppendJSONAllocatesNothing(t *testing.T) {
+	limit := 0.0
 	if raceEnabled {
-		t.Skip("the race detector makes sync.Pool forget")
+		limit = 4 // the race detector makes sync.Pool forget now and then
 	}
 	s := testSink(t, Options{}, textColumn, col("n", pgtype.Int8OID), col("f", pgtype.Float8OID), col("at", pgtype.TimestamptzOID),
 		col("j", pgtype.JSONBOID), col("d", pgtype.NumericOID))
@@ -268,7 +269,7 @@ func TestAppendJSONAllocatesNothing(t *testing.T) {
 		if _, err := s.AppendJSON(dst, line); err != nil {
 			t.Fatal(err)
 		}
-	}); n > 0 {
+	}); n > limit {
 		t.Errorf("%v allocations per record", n)
 	}
 }
