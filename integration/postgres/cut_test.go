@@ -103,7 +103,7 @@ func TestC112P25P27CutAtEveryByte(t *testing.T) {
 				}
 			}
 			settle(t, l, step, err)
-			m = mark(t, l)
+			m = markAfterCut(t, l)
 			if n := one[int](d, "select count(*) from t"); n != len(recs) {
 				t.Fatalf("cut %v after %d: %d rows, want %d (%v)", dir, after, n, len(recs), err)
 			}
@@ -120,6 +120,20 @@ func TestC112P25P27CutAtEveryByte(t *testing.T) {
 			t.Errorf("outcome %v of a cut", k)
 		}
 	}
+}
+
+// markAfterCut reads the mark. A cut of the last bytes can trip after the flush has
+// its answer, and takes the connection that the pool has kept.
+func markAfterCut(t *testing.T, l sinks.Lane) sinks.Mark {
+	t.Helper()
+	m, err := l.Mark(testContext(t))
+	if sinks.KindOf(err) == sinks.Transient {
+		m, err = l.Mark(testContext(t))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 func TestP27AnswerOfCommitIsLost(t *testing.T) {
