@@ -125,7 +125,7 @@ func (o *Output) settle() error {
 	done, _ := o.log.Completed()
 	if r := o.opts.Restored; r != nil && r.Checkpoint != done {
 		if r.Checkpoint < done {
-			return fmt.Errorf("%w: the state was restored from checkpoint %d, checkpoint %d is complete here; restore the newer one, or reset the output",
+			return fmt.Errorf("%w: the state was restored from checkpoint %d, checkpoint %d is complete here; restore the newer one, or start over under another sink id",
 				committer.ErrStateBehind, r.Checkpoint, done)
 		}
 		if sealed := o.log.Sealed(); sealed < r.Checkpoint {

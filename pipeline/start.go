@@ -143,7 +143,7 @@ func (j *job) join(name string, r Resumer, restored uint64, position []byte) err
 		barriers = slices.DeleteFunc(slices.Clone(barriers), func(b Barrier) bool { return b.Checkpoint <= restored })
 		covered := len(barriers) > 0 && barriers[len(barriers)-1].Checkpoint >= r.Last()
 		if !covered {
-			return fmt.Errorf("%w: output %s is at checkpoint %d, the stored checkpoint is %d; restore the checkpoint directory that belongs to it, or reset the output",
+			return fmt.Errorf("%w: output %s is at checkpoint %d, the stored checkpoint is %d; restore the checkpoint directory that belongs to it, or start over under another sink id",
 				committer.ErrStateBehind, name, r.Last(), restored)
 		}
 	}

@@ -226,7 +226,7 @@ func (s *Store) version(parts [][]byte) (uint64, error) {
 			return 0, fmt.Errorf("%w: %s: the checkpoint has no state of this kind", pipeline.ErrSnapshot, s.dir)
 		}
 		if !bytes.Equal(p[1:1+idSize], s.id) {
-			return 0, fmt.Errorf("%w: %s was made anew; restore the directory, or reset the job", ErrBehind, s.dir)
+			return 0, fmt.Errorf("%w: %s was made anew; restore the directory, or start over under another sink id", ErrBehind, s.dir)
 		}
 		version = max(version, binary.BigEndian.Uint64(p[1+idSize:]))
 	}

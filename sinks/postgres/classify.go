@@ -172,7 +172,7 @@ func advice(code string) string {
 	case "42501":
 		return "; grant what the script of the ledger lists, and insert on the table"
 	case "42P01", "3F000":
-		return "; put the relation back from a backup that has the ledger too, or reset the lane, which sends again what the log still has"
+		return "; put the relation back from a backup that has the ledger too, or delete the lane's entry in the ledger and open accepting duplicates, which sends again what the log still has"
 	case "42703":
 		return "; put the column back, or open the sink with other Columns"
 	case "42804":

@@ -92,7 +92,7 @@ func scanEntry(row [][]byte) (entry, error) {
 		s.err = errors.New("tip does not belong to the rest")
 	}
 	if s.err != nil {
-		return entry{}, fmt.Errorf("%w: ledger entry of lane %q is damaged: %v; put it back from a backup or reset the lane", errRefused, e.lane, s.err)
+		return entry{}, fmt.Errorf("%w: ledger entry of lane %q is damaged: %v; put it back from a backup, or delete it and open accepting loss or duplicates", errRefused, e.lane, s.err)
 	}
 	return e, nil
 }

@@ -171,7 +171,7 @@ func (s *Sink) lockEntry(ctx context.Context, locking stmt) (entry, error) {
 var errRolledBack = errors.New("the server rolled the transaction back")
 
 func errEntryGone(lanes string) error {
-	return fmt.Errorf("%w: the lane's entry in %s is gone: somebody removed it; put it back from a backup or reset the lane", errRefused, lanes)
+	return fmt.Errorf("%w: the lane's entry in %s is gone: somebody removed it; put it back from a backup, or open accepting loss or duplicates", errRefused, lanes)
 }
 
 // query runs statements on a connection of its own.

@@ -71,7 +71,7 @@ func (l *clusterLane) settle(ctx context.Context, op string, mark sinks.Mark, fi
 
 func (l *clusterLane) corrupt(op string, err error) error {
 	return &sinks.Error{Kind: sinks.Permanent, Op: op, Lane: l.id,
-		Err: fmt.Errorf("ledger of lane %s: %w: restore the ledger keys, or reset the lane", l.id, err)}
+		Err: fmt.Errorf("ledger of lane %s: %w: restore the ledger keys, or delete them and open accepting loss or duplicates", l.id, err)}
 }
 
 // fenceSlots takes over the slots.
@@ -191,7 +191,7 @@ func (l *clusterLane) rewind(ctx context.Context, mark sinks.Mark, back uint64) 
 		}
 	}
 	if !found {
-		return r, fmt.Errorf("the audit row of batch %d is no longer retained: restore the shard, or reset the lane", back)
+		return r, fmt.Errorf("the audit row of batch %d is no longer retained: restore the shard, or delete the ledger keys of the lane and open accepting loss or duplicates", back)
 	}
 	r.mark = to
 	return r, nil

@@ -35,7 +35,7 @@ func decodeMark(id sinks.LaneID, flat []any) (sinks.Mark, map[string]string, err
 	}
 	m, err := markOf(id, f)
 	if err != nil {
-		return sinks.Mark{}, nil, fmt.Errorf("mark of lane %s: %w: restore the ledger key, or reset the lane", id, err)
+		return sinks.Mark{}, nil, fmt.Errorf("mark of lane %s: %w: restore the ledger key, or delete it and open accepting loss or duplicates", id, err)
 	}
 	return m, f, nil
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // errReplay says that what comes again is not what came before.
-var errReplay = errors.New("the replay differs: restore the log, or reset the lane")
+var errReplay = errors.New("the replay differs: restore the log, or open accepting duplicates")
 
 var errClient = errors.New("redis: want a *redis.Client or a *redis.ClusterClient: a ring spreads keys without the server's knowledge")
 
