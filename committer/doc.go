@@ -94,7 +94,8 @@
 //
 // Small batches share a step up to StepBytes. A batch above the sink's StepBytes
 // is cut, if the sink allows it, and the mark holds how many of its records are
-// in. A batch is compared with the digest of its footer as it is read, before the
+// in. A batch that a failed step has left pinned in the mark is the next one, whole;
+// another in its place is refused like one in place of a batch partly in. A batch is compared with the digest of its footer as it is read, before the
 // step ends, or before the first step if it is cut: a damaged batch publishes
 // nothing.
 //

@@ -91,6 +91,9 @@ func (l *lane) failed(st *step, ferr error, attempt int, start time.Time) (again
 		st.plantAgain(m)
 		return true, nil
 	}
+	if err == nil && st.pinned(m) {
+		st.Prev, l.mark = m, m
+	}
 	switch {
 	case err != nil:
 		return false, l.wrap("flush", st.Batches[0].Checkpoint, err)
@@ -108,6 +111,13 @@ func (l *lane) failed(st *step, ferr error, attempt int, start time.Time) (again
 		return false, l.poisoned(st, ferr)
 	}
 	return l.again(st, kind, ferr, attempt)
+}
+
+// pinned reports whether m is where the step begins, with its first batch pinned:
+// the step has not taken place, and builds on m from here on.
+func (st *step) pinned(m sinks.Mark) bool {
+	p := m.Partial
+	return st.Prev.Partial == nil && m.Chain == st.Prev.Chain && p != nil && p.Done == 0 && p.Batch.Chain() == st.Batches[0].Chain()
 }
 
 // moved goes on from a mark that is neither before nor after the step: the

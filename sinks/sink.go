@@ -116,7 +116,8 @@ type Lane interface {
 	//
 	// A step that was refused because the tip is another one is an error of Kind
 	// Moved, because the fence is another one of Kind Fenced; if both differ,
-	// Fenced. After any error the engine calls Mark and decides by what it says;
+	// Fenced. A step that does not take place for another reason may leave its first
+	// batch pinned in the mark, see Partial. After any error the engine calls Mark and decides by what it says;
 	// for Poison with Bad set, and Kind Poison means that nothing beyond what the
 	// mark says was written.
 	Flush(ctx context.Context, step *Step) (Result, error)

@@ -25,16 +25,20 @@ type Mark struct {
 	// went to the dead letters and are not part of Records.
 	Records uint64 `json:"records"`
 	Dead    uint64 `json:"dead,omitempty"`
-	// Partial is the batch that comes next, if a part of it is in.
+	// Partial is the batch that comes next, if a part of it is in or it is pinned.
 	Partial *Partial `json:"partial,omitempty"`
 	// UpdatedAt is when the mark was written, for people.
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// A Partial is a batch of which the first Done records are in.
+// A Partial is a batch of which the first Done records are in. With Done 0 the batch
+// is pinned: none of it is in, but this batch and no other must come next. A store
+// that has to prepare a batch before it writes pins it, as a Redis cluster does; a
+// mark may show that after a Flush of the batch that did not succeed, never after
+// one that did.
 type Partial struct {
 	Batch record.Batch `json:"batch"`
-	// Done counts the records that were dealt with, dead ones included.
+	// Done counts the records that were dealt with, dead ones included. It may be 0.
 	Done uint64 `json:"done"`
 	// Dead are the numbers, from 0 and within the batch, of those of the Done
 	// records that went to the dead letters, ascending.

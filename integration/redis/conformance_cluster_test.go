@@ -2,7 +2,6 @@ package redis_test
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -19,32 +18,32 @@ import (
 func TestConformanceTinyChunks(t *testing.T) {
 	addr := servers.Redis(t)
 	w := &wire{}
-	h := spreadHarness(t, connect(t, addr), 1)
+	c := connect(t, addr)
+	h := spreadHarness(t, c, 1)
+	h.Snapshot = func(t testing.TB) func() { return dump(t, c) }
 	h.Open = func(t testing.TB) sinks.Sink { return unclosed(t, w.single(t, addr), redis.Options{ChunkTime: 1}) }
 	h.Break, h.LoseAnswers = w.refuse, w.mute
 	sinktest.Run(t, h)
 }
 
 // TestConformanceCluster holds a cluster to what a reader can see of it: while a
-// step is interrupted or stops at a bad record, some slots may be ahead of the mark.
+// step is interrupted or stops at a bad record, some slots may be ahead of the mark,
+// which then shows the batch pinned.
 func TestConformanceCluster(t *testing.T) {
-	if os.Getenv("WALSINK_CONFORMANCE_CLUSTER") == "" {
-		t.Skip("two cases take a mark for wrong that shows a batch whose slots were named and none of whose records is done; " +
-			"set WALSINK_CONFORMANCE_CLUSTER=1 to run the others")
-	}
 	c := startCluster(t)
 	w := &wire{}
 	h := spreadHarness(t, c.ClusterClient, 5)
 	h.Open = func(t testing.TB) sinks.Sink {
 		return ahead{unclosed(t, w.cluster(t, c.ClusterClient), redis.Options{})}
 	}
+	h.Snapshot = c.dump
 	h.Break, h.LoseAnswers, h.Unordered = w.refuse, w.mute, true
 	sinktest.Run(t, h)
 }
 
 // ahead is a sink of which more may be visible than its mark says, until the step is
 // done: that is what the suite holds a sink to that declares Idempotent.
-type ahead struct{ sinks.Sink }
+type ahead struct{ *redis.Sink }
 
 func (a ahead) Info() sinks.Info {
 	info := a.Sink.Info()
@@ -52,8 +51,21 @@ func (a ahead) Info() sinks.Info {
 	return info
 }
 
+// dump remembers what all nodes hold.
+func (c *cluster) dump(t testing.TB) (restore func()) {
+	var all []func()
+	for _, n := range c.nodes {
+		all = append(all, dump(t, connect(t, n.addr())))
+	}
+	return func() {
+		for _, restore := range all {
+			restore()
+		}
+	}
+}
+
 // unclosed opens a sink that the suite closes.
-func unclosed(t testing.TB, c goredis.UniversalClient, opts redis.Options) sinks.Sink {
+func unclosed(t testing.TB, c goredis.UniversalClient, opts redis.Options) *redis.Sink {
 	s, err := redis.Open(t.Context(), c, opts)
 	if err != nil {
 		t.Fatal(err)

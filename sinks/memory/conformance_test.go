@@ -14,6 +14,7 @@ import (
 func TestConformance(t *testing.T) {
 	for name, opts := range map[string]memory.Options{
 		"whole": {}, "chunked": {StepBytes: 4000, Chunked: true}, "tolerant": {Chunked: true, Tolerate: true},
+		"pinning": {Pin: true}, "pinning and chunked": {StepBytes: 4000, Chunked: true, Pin: true},
 	} {
 		t.Run(name, func(t *testing.T) { sinktest.Run(t, harness(opts)) })
 	}

@@ -34,6 +34,9 @@ type Options struct {
 	// Tolerate makes the sink find bad records within the step, as Redis does,
 	// instead of returning Poison.
 	Tolerate bool
+	// Pin makes a step pin its first batch in the mark before anything else, as a
+	// Redis cluster does.
+	Pin bool
 }
 
 // A Sink is a client of a Store.
@@ -142,6 +145,13 @@ func (l *Lane) Flush(ctx context.Context, step *sinks.Step) (sinks.Result, error
 	if err := ctx.Err(); err != nil {
 		return sinks.Result{}, l.fail("flush", sinks.Cancelled, cp, err)
 	}
+	prev := step.Prev
+	if l.sink.opts.Pin && prev.Partial == nil && len(step.Batches) > 0 {
+		prev.Partial = &sinks.Partial{Batch: step.Batches[0].Batch}
+		if err := l.pin(step.Prev, prev.Partial, cp); err != nil {
+			return sinks.Result{}, err
+		}
+	}
 	recs, rejected, err := l.read(step, cp)
 	if err != nil {
 		return sinks.Result{}, err
@@ -150,11 +160,8 @@ func (l *Lane) Flush(ctx context.Context, step *sinks.Step) (sinks.Result, error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.lanes[l.id]
-	switch {
-	case e.mark.Fence != l.fence:
-		return sinks.Result{}, l.fenced("flush", cp, e.mark)
-	case e.mark.Tip() != step.Prev.Tip():
-		return sinks.Result{}, l.fail("flush", sinks.Moved, cp, fmt.Errorf("the tip is that of seq %d", e.mark.Seq))
+	if err := l.admit(e.mark, prev, cp); err != nil {
+		return sinks.Result{}, err
 	}
 	s.lanes[l.id] = apply(e, step, recs, rejected, l.fence)
 	res := sinks.Result{}
@@ -162,6 +169,31 @@ func (l *Lane) Flush(ctx context.Context, step *sinks.Step) (sinks.Result, error
 		res.Rejected = append(res.Rejected, d.Reject)
 	}
 	return res, nil
+}
+
+// admit compares fence and tip.
+func (l *Lane) admit(stored, prev sinks.Mark, cp uint64) error {
+	switch {
+	case stored.Fence != l.fence:
+		return l.fenced("flush", cp, stored)
+	case stored.Tip() != prev.Tip():
+		return l.fail("flush", sinks.Moved, cp, fmt.Errorf("the tip is that of seq %d", stored.Seq))
+	}
+	return nil
+}
+
+// pin puts a batch of which nothing is in into the mark.
+func (l *Lane) pin(prev sinks.Mark, p *sinks.Partial, cp uint64) error {
+	s := l.sink.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.lanes[l.id]
+	if err := l.admit(e.mark, prev, cp); err != nil {
+		return err
+	}
+	e.mark.Partial, e.mark.UpdatedAt = p, time.Now()
+	s.lanes[l.id] = e
+	return nil
 }
 
 // read copies the step's good records and finds the bad ones.

@@ -53,7 +53,7 @@
 // that the lane has touched has a mark beside the data, that says up to which record
 // of which batch its records are in. A batch is flushed in three steps:
 //
-//	home   names the slots of the batch, if owner and tip are as expected
+//	home   pins the batch and names its slots, if owner and tip are as expected
 //	slots  each: apply those records that the slot's mark does not cover
 //	home   moves on, and notes how far each slot is
 //

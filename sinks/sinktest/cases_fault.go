@@ -180,7 +180,7 @@ func lostAnswer(e *env) {
 	t = e.tape("again").fill(7, 2) // what comes again may be cut in another way
 	o = t.acquire()
 	o.unheard()
-	if o.place(o.mark) == (place{}) {
+	if t.untouched(o.mark) {
 		t = e.tape("again").fill(1, 8)
 		t.offered = t.end()
 	}
@@ -204,7 +204,7 @@ func (o *owner) unheard() {
 	}
 	o.recovered()
 	o.reread()
-	if sinks.KindOf(err) == sinks.Transient && o.mark.Tip() != before.Tip() {
+	if sinks.KindOf(err) == sinks.Transient && o.place(o.mark) != o.place(before) {
 		o.violated("flush says that nothing was written (%v), and the mark has moved", err)
 	}
 }

@@ -78,6 +78,7 @@ func fenceInFlight(e *env) {
 		if err := old.try(e.ctx, st); err == nil && done {
 			e.violated("a new owner acquired before run %d, and flush of the former one succeeded", at)
 		}
+		t.loose = true
 		acquire() // if the sink did not look for this run
 		got := <-answer
 		if got.err != nil {
@@ -182,7 +183,7 @@ func owners(e *env) {
 		sizes[i] = i % 4
 	}
 	t := e.tape("main").fill(sizes...)
-	t.offered = t.end()
+	t.offered, t.loose = t.end(), true
 	var wg sync.WaitGroup
 	meet, errs := make(meeting), make([]error, 3)
 	for i := range errs {

@@ -180,7 +180,7 @@ func (t *tape) unknown() (n int) {
 
 func stateRollback(e *env) {
 	e.eachInstant(func(t *tape, o *owner) {
-		if o.place(o.mark) == (place{}) { // else what is in is in
+		if t.untouched(o.mark) { // else what is in, or pinned, is what must go on
 			again := e.tape(t.id.Lane).fill(4, 7, 3)
 			again.offered = again.end()
 			again.acquire().finish()

@@ -31,6 +31,10 @@
 //	              interrupted, each once
 //	AtLeastOnce   the same, with repetitions
 //
+// A step that was under way and did not succeed may leave its first batch pinned in
+// the mark, see sinks.Partial; that one, as it was sealed, and none of it done. Once
+// another step of the lane has succeeded, no batch may be pinned.
+//
 // A sink is held to the guarantee that its Info declares and to no more. Parts of
 // a batch are given only to a sink that declares Chunked; those cases, the cases
 // about the ledger if the sink is no sinks.Ledger, and that about arbitrary bytes if

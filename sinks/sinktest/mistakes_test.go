@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/walsink/walsink/sinks"
+	"github.com/walsink/walsink/sinks/memory"
 )
 
 // mistakes are sinks that are broken on purpose, by the case that must name the
@@ -235,6 +236,52 @@ var mistakes = []struct {
 			return recs, err
 		},
 	}},
+	{"a batch of other contents is pinned", "Poison", mistake{read: pinning(func(st *sinks.Step, p *sinks.Partial) {
+		p.Batch.Digest[0] ^= 1
+	})}},
+	{"the last batch of a step is pinned, not the first", "Poison", mistake{read: pinning(func(st *sinks.Step, p *sinks.Partial) {
+		p.Batch = st.Batches[len(st.Batches)-1].Batch
+	})}},
+	{"a pinned batch counts records that are not in", "Poison", mistake{read: pinning(func(_ *sinks.Step, p *sinks.Partial) {
+		p.Done = 1
+	})}},
+	{"a pinned batch names dead records", "Poison", mistake{read: pinning(func(_ *sinks.Step, p *sinks.Partial) {
+		p.Dead = []uint64{0}
+	})}},
+	{"a step that succeeds leaves a batch pinned that failed before", "Poison", mistake{
+		read: func(ctx context.Context, s *shelf, r *row, st *sinks.Step) ([][]byte, error) {
+			recs, err := readAll(ctx, s, r, st)
+			if sinks.KindOf(err) == sinks.Poison && len(st.Batches) > 1 {
+				r.late = st
+			}
+			return recs, err
+		},
+		store: func(r *row, _ *sinks.Step, m *sinks.Mark) {
+			if r.late == nil || m.Partial != nil {
+				return
+			}
+			for _, a := range r.late.Batches {
+				if a.Seq == m.Seq+1 {
+					m.Partial = &sinks.Partial{Batch: a.Batch}
+				}
+			}
+		},
+	}},
+	{"a batch of a step that was refused is pinned", "Tip", mistake{
+		check: func(stored sinks.Mark, fence uint64, prev sinks.Mark) sinks.Kind {
+			if prev.Partial != nil && prev.Partial.Done == 0 {
+				prev.Partial = nil
+			}
+			if stored.Partial != nil && stored.Partial.Done == 0 {
+				stored.Partial = nil
+			}
+			return verdict(stored, fence, prev)
+		},
+		read: func(ctx context.Context, s *shelf, r *row, st *sinks.Step) ([][]byte, error) {
+			pin(s, r, &sinks.Partial{Batch: st.Batches[0].Batch})
+			return readAll(ctx, s, r, st)
+		},
+	}},
 	{"bad records are dropped in silence", "Tolerate", mistake{
 		read: func(_ context.Context, _ *shelf, _ *row, st *sinks.Step) (recs [][]byte, err error) {
 			for run, err := range st.Runs {
@@ -339,6 +386,26 @@ func writeEarly(ctx context.Context, s *shelf, r *row, st *sinks.Step) ([][]byte
 	return nil, nil
 }
 
+// pinning pins the first batch of a step that has bad records, or what change makes
+// of it.
+func pinning(change func(*sinks.Step, *sinks.Partial)) func(context.Context, *shelf, *row, *sinks.Step) ([][]byte, error) {
+	return func(ctx context.Context, s *shelf, r *row, st *sinks.Step) ([][]byte, error) {
+		recs, err := readAll(ctx, s, r, st)
+		if sinks.KindOf(err) == sinks.Poison && st.Prev.Partial == nil {
+			p := &sinks.Partial{Batch: st.Batches[0].Batch}
+			change(st, p)
+			pin(s, r, p)
+		}
+		return recs, err
+	}
+}
+
+func pin(s *shelf, r *row, p *sinks.Partial) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.mark.Partial = p
+}
+
 // half gives a harness the mistakes that are not the sink's own.
 func half(name string, s *shelf, h Harness) Harness {
 	switch name {
@@ -389,6 +456,23 @@ func (l *relabelLane) Flush(ctx context.Context, st *sinks.Step) (sinks.Result, 
 		e.Kind = l.kind
 	}
 	return res, err
+}
+
+// TestPinned lets a sink pass that pins the first batch of a step before anything
+// else, whatever becomes of the step.
+func TestPinned(t *testing.T) {
+	right := mistake{read: pinning(func(*sinks.Step, *sinks.Partial) {})}
+	for _, c := range cases {
+		if failures := recordCase(t, newShelf().harness(right), c); len(failures) > 0 {
+			t.Errorf("pins before poison: %q", failures)
+		}
+		if failures := recordCase(t, harness(memory.Options{Pin: true}, asIs), c); len(failures) > 0 && c.without(map[need]bool{chunked: false}) == "" {
+			t.Errorf("pins always: %q", failures)
+		}
+		if failures := recordCase(t, harness(memory.Options{Pin: true, Chunked: true}, asIs), c); len(failures) > 0 {
+			t.Errorf("pins always, chunked: %q", failures)
+		}
+	}
 }
 
 // TestMistakes runs each broken sink through the case that is to find it, which must

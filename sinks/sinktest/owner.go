@@ -64,6 +64,13 @@ func (o *owner) ask(ctx context.Context, st *sinks.Step) error {
 		o.offered = to
 	}
 	res, err := o.lane.Flush(ctx, st)
+	switch sinks.KindOf(err) {
+	case 0:
+		o.loose = false
+	case sinks.Moved, sinks.Fenced: // at once, and nothing has changed
+	default:
+		o.loose = true
+	}
 	if err == nil && len(res.Rejected) > st.Tolerate {
 		return fmt.Errorf("flush rejected %d records on its own, %d are tolerated", len(res.Rejected), st.Tolerate)
 	}

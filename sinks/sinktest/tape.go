@@ -18,7 +18,10 @@ type tape struct {
 	split map[[2]int]sinks.Reject
 	// offered is how far steps went that the sink was asked to write.
 	offered place
-	made    int
+	// loose says that the last step that was under way did not succeed: the mark may
+	// show its first batch pinned.
+	loose bool
+	made  int
 }
 
 // An item is one record.
@@ -152,11 +155,21 @@ func (t *tape) place(m sinks.Mark) place {
 	if p.batches > len(t.batches) || p.records > 0 && (p.batches == len(t.batches) || p.records > len(t.items[p.batches])) {
 		t.violated("the mark is at batch %d, record %d, which was never written", p.batches, p.records)
 	}
-	if why := differs(t.mark(p), m); why != "" {
+	want := t.mark(p)
+	if pinned(m) && p.before(t.offered) {
+		want.Partial = &sinks.Partial{Batch: t.batches[p.batches]}
+	}
+	if why := differs(want, m); why != "" {
 		t.violated("the mark of batch %d, record %d: %s", p.batches, p.records, why)
 	}
 	return p
 }
+
+// untouched reports whether the mark leaves open which batch comes first.
+func (t *tape) untouched(m sinks.Mark) bool { return m.Tip() == t.id.Genesis() }
+
+// pinned reports whether the mark shows a batch of which nothing is in.
+func pinned(m sinks.Mark) bool { return m.Partial != nil && m.Partial.Done == 0 }
 
 // step is the step from a mark to a place, in runs of at most 3 records.
 func (t *tape) step(from sinks.Mark, to place) *sinks.Step { return t.stepIn(from, to, 3) }
@@ -224,8 +237,13 @@ func (t *tape) dead(i, n int) (count uint64) {
 	return count
 }
 
-// adopt takes a mark's word for which records of a batch in progress are dead.
+// adopt takes a mark's word for which records of a batch in progress are dead. A
+// batch may be pinned only by a step that failed.
 func (t *tape) adopt(m sinks.Mark) {
+	t.Helper()
+	if pinned(m) && !t.loose {
+		t.violated("the mark pins batch %d, and no step has failed since it moved", m.Partial.Batch.Seq)
+	}
 	if m.Partial == nil {
 		return
 	}
