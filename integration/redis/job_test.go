@@ -28,7 +28,8 @@ import (
 
 // job is a program that writes counters from where it is up to n, in checkpoints
 // of every records, and ends when all of it is in. The test binary is this program
-// if the variable is set: "address state n every".
+// if the variable is set: "address state n every". Several addresses, with commas
+// between, are a cluster, over which it spreads what it writes.
 const jobVar = "WALSINK_TEST_JOB"
 
 func runJob(args string) error {
@@ -38,7 +39,10 @@ func runJob(args string) error {
 		return err
 	}
 	ctx := context.Background()
-	c := goredis.NewClient(quick(addr))
+	c, cmds := jobClient(addr), counters(n)
+	if strings.Contains(addr, ",") {
+		cmds = spread(n)
+	}
 	defer c.Close()
 	sink, err := redis.Open(ctx, c, redis.Options{})
 	if err != nil {
@@ -51,7 +55,6 @@ func runJob(args string) error {
 		return err
 	}
 	start, _ := strconv.Atoi(string(out.Position())) // nothing is zero
-	cmds := counters(n)
 	var rec []byte
 	for i := start; i < n; i++ {
 		if rec, err = redis.AppendCommand(rec[:0], cmds[i]...); err != nil {
@@ -67,6 +70,13 @@ func runJob(args string) error {
 		}
 	}
 	return errors.Join(out.Drain(ctx), out.Close())
+}
+
+func jobClient(addr string) goredis.UniversalClient {
+	if !strings.Contains(addr, ",") {
+		return goredis.NewClient(quick(addr))
+	}
+	return goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: strings.Split(addr, ",")})
 }
 
 // A job is one life after another of the program.
