@@ -142,6 +142,7 @@ func TestTip(t *testing.T) {
 		"another part":   {func(m *sinks.Mark) { m.Partial.Batch.Digest[15]++ }, true},
 		"its end":        {func(m *sinks.Mark) { m.Partial.Batch.Position = nil }, true},
 		"no part":        {func(m *sinks.Mark) { m.Partial = nil }, true},
+		"pinned":         {func(m *sinks.Mark) { m.Partial.Done, m.Partial.Dead = 0, nil }, true},
 	}
 	for name, c := range changes {
 		m := sample()
@@ -153,6 +154,10 @@ func TestTip(t *testing.T) {
 	m := sample()
 	if m.Partial = nil; m.Tip() != m.Chain {
 		t.Error("the tip of whole batches is not the chain")
+	}
+	pinned := sample()
+	if pinned.Partial.Done = 0; pinned.Tip() == m.Tip() {
+		t.Error("a mark with a batch pinned has the tip of one without")
 	}
 }
 
