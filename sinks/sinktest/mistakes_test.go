@@ -236,7 +236,7 @@ var mistakes = []struct {
 			return recs, err
 		},
 	}},
-	{"a batch of other contents is pinned", "Poison", mistake{read: pinning(func(st *sinks.Step, p *sinks.Partial) {
+	{"a batch of other contents is pinned", "Poison", mistake{read: pinning(func(_ *sinks.Step, p *sinks.Partial) {
 		p.Batch.Digest[0] ^= 1
 	})}},
 	{"the last batch of a step is pinned, not the first", "Poison", mistake{read: pinning(func(st *sinks.Step, p *sinks.Partial) {
