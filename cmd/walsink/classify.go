@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/walsink/walsink"
 	"github.com/walsink/walsink/committer"
 	"github.com/walsink/walsink/pipeline"
 	"github.com/walsink/walsink/sinks"
@@ -24,6 +25,7 @@ var sentinels = []struct {
 	{committer.ErrReplayDiffers, codeLedger},
 	{committer.ErrForeignPosition, codeLedger},
 	{committer.ErrFormat, codeLedger},
+	{walsink.ErrForeignState, codeLedger},
 	{pipeline.ErrGuarantee, codeGuarantee},
 	{pipeline.ErrGrace, codeInterrupted},
 	{errStopped, codeInterrupted},

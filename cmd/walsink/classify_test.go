@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"testing"
 
+	"github.com/walsink/walsink"
 	"github.com/walsink/walsink/committer"
 	"github.com/walsink/walsink/pipeline"
 	"github.com/walsink/walsink/sinks"
@@ -40,6 +41,7 @@ func TestClassify(t *testing.T) {
 		{"ledger behind", committer.ErrLedgerBehind, codeLedger},
 		{"replay differs", committer.ErrReplayDiffers, codeLedger},
 		{"other wire form", committer.ErrFormat, codeLedger},
+		{"state of another sink id", &stateError{walsink.ErrForeignState}, codeLedger},
 		{"batch damaged", committer.ErrDamaged, codeState},
 		{"log locked", wal.ErrLocked, codeInUse},
 		{"log failed", wal.ErrFailed, codeState},

@@ -39,6 +39,9 @@ func (a *app) drain(ctx context.Context, f *drainFlags) (err error) {
 	if f.to == "" {
 		return usagef("--to DST is missing: where the records go")
 	}
+	if err := firstErr(f.log.check(), f.flush.check()); err != nil {
+		return err
+	}
 	t, err := f.resolve()
 	if err != nil {
 		return err

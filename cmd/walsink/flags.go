@@ -102,7 +102,7 @@ func (f *runFlags) check() error {
 		return usagef("--require %q: want exactly-once, at-least-once or at-most-once", f.require)
 	}
 	_, err := f.route()
-	return err
+	return firstErr(err, f.log.check(), f.flush.check())
 }
 
 // route is the meaning of --lane-by.
@@ -127,6 +127,19 @@ func (l *logFlags) register(fs *pflag.FlagSet) {
 	fs.Var(&l.maxBytes, "max-bytes", "byte budget of the log; input waits while it is used up")
 	fs.Var(&l.generation, "generation-size", "about how much of the log is dropped at a time")
 	fs.DurationVar(&l.retain, "retain", 10*time.Minute, "how long the log keeps what is in the store, to heal a store that was rolled back")
+}
+
+// leastLog is the least budget that the log takes.
+const leastLog = 4 << 20
+
+func (l *logFlags) check() error {
+	switch {
+	case l.maxBytes < leastLog:
+		return usagef("--max-bytes %v: want %v or more", &l.maxBytes, formatSize(leastLog))
+	case l.retain < 0:
+		return usagef("--retain %v: want 0 or more", l.retain)
+	}
+	return nil
 }
 
 func (l *logFlags) options() wal.Options {
@@ -155,6 +168,28 @@ func (l *flushFlags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&l.deadLimit, "dead-limit", 100, "most dead letters of one batch")
 	fs.BoolVar(&l.duplicates, "accept-duplicates", false, "get past a refusal at start where records may come into the store again")
 	fs.BoolVar(&l.loss, "accept-loss", false, "get past a refusal at start where records may be missing for ever")
+}
+
+func (l *flushFlags) check() error {
+	switch {
+	case l.age < 0:
+		return usagef("--flush-age %v: want 0 or more", l.age)
+	case l.attempts < 0:
+		return usagef("--max-attempts %d: want 0 or more", l.attempts)
+	case l.deadLimit < 1:
+		return usagef("--dead-limit %d: want 1 or more", l.deadLimit)
+	}
+	return nil
+}
+
+// firstErr returns the first error.
+func firstErr(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l *flushFlags) options() committer.Options {

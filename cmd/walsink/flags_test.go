@@ -60,6 +60,7 @@ func TestFlagRefusals(t *testing.T) {
 	for _, args := range [][]string{
 		{"--lanes", "0"}, {"--lanes", "-3"}, {"--checkpoint-interval", "-1s"}, {"--drain-timeout", "0s"},
 		{"--require", "always"}, {"--lane-by", "key:"}, {"--lane-by", "field:x"}, {"--lane-by", ""},
+		{"--max-bytes", "4095KiB"}, {"--retain", "-1s"}, {"--flush-age", "-1s"}, {"--max-attempts", "-1"}, {"--dead-limit", "0"},
 	} {
 		if err := parsed(t, args...).check(); classify(err) != codeUsage {
 			t.Errorf("%v: got %v", args, err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -41,7 +43,18 @@ func (a *app) ledger(ctx context.Context, p *place, audit string) (err error) {
 		return &storeError{fmt.Errorf("%s: this store cannot list its ledger", sink.Info().Name)}
 	}
 	if audit != "" {
-		return a.printAudit(ledger.Audit(ctx, sinks.LaneID{Sink: p.id, Lane: audit}, 0))
+		lane := sinks.LaneID{Sink: p.id, Lane: strings.TrimPrefix(audit, p.id+"/")}
+		if err := lane.Validate(); err != nil {
+			return usagef("--audit: %w", err)
+		}
+		marks, err := ledger.Marks(ctx, p.id)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(marks, func(m sinks.LaneMark) bool { return m.LaneID == lane }) {
+			return usagef("--audit %s: the ledger has no such lane; without --audit the lanes are listed", audit)
+		}
+		return a.printAudit(ledger.Audit(ctx, lane, 0))
 	}
 	marks, err := ledger.Marks(ctx, p.id)
 	if err != nil {

@@ -106,6 +106,9 @@ func (a *app) newRunner(ctx context.Context, f *runFlags) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := firstErr(ownState(f.state), f.eatsItself(t)); err != nil {
+		return nil, err
+	}
 	log := newLogger(a.err)
 	inputs, sample, err := openSources(f, log)
 	if err != nil {

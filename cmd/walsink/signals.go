@@ -10,6 +10,10 @@ import (
 	"time"
 )
 
+// twins is how long after the first signal another one is the same: timeout(1) sends
+// one to the process and one to its group.
+const twins = 50 * time.Millisecond
+
 // errStopped is the cause that ends the context of a [stopper].
 var errStopped = errors.New("stopped by a signal")
 
@@ -22,8 +26,8 @@ type stopper struct {
 	gone    chan struct{}
 }
 
-// newStopper returns a stopper that takes signals until close. At the first one note is
-// called; at the second cut, which is to end the process.
+// newStopper returns a stopper that takes signals until close. Shortly after the first
+// one note is called; at one after that cut, which is to end the process.
 func newStopper(parent context.Context, bound time.Duration, note func(string), cut func()) *stopper {
 	ctx, stop := context.WithCancelCause(parent)
 	s := &stopper{ctx: ctx, signals: make(chan os.Signal, 2), done: make(chan struct{}), gone: make(chan struct{})}
@@ -42,13 +46,23 @@ func (s *stopper) listen() *stopper {
 }
 
 func (s *stopper) watch(bound time.Duration, note func(string), stop context.CancelCauseFunc, cut func()) {
+	var first os.Signal
 	select {
-	case sig := <-s.signals:
-		note(fmt.Sprintf("%v: ending within %v; a second signal stops at once", sig, bound))
+	case first = <-s.signals:
 		stop(errStopped)
 	case <-s.done:
 		return
 	}
+	for settled := time.After(twins); settled != nil; {
+		select {
+		case <-s.signals:
+		case <-settled:
+			settled = nil
+		case <-s.done:
+			return
+		}
+	}
+	note(fmt.Sprintf("%v: ending within %v; a second signal stops at once", first, bound))
 	select {
 	case <-s.signals:
 		cut()

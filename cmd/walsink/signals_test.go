@@ -4,6 +4,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -19,12 +20,28 @@ func TestStopperFirstSignalEndsTheContext(t *testing.T) {
 }
 
 func TestStopperSecondSignalCuts(t *testing.T) {
-	cut := make(chan struct{})
-	s := newStopper(t.Context(), time.Minute, func(string) {}, func() { close(cut) })
+	noted, cut := make(chan struct{}), make(chan struct{})
+	s := newStopper(t.Context(), time.Minute, func(string) { close(noted) }, func() { close(cut) })
 	defer s.close()
 	s.signals <- os.Interrupt
+	<-noted
 	s.signals <- os.Interrupt
 	<-cut
+}
+
+// TestStopperTwinSignals: timeout(1) signals the process, and then its group again.
+func TestStopperTwinSignals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cut := false
+		s := newStopper(t.Context(), time.Minute, func(string) {}, func() { cut = true })
+		s.signals <- syscall.SIGTERM
+		s.signals <- syscall.SIGTERM
+		time.Sleep(10 * twins)
+		s.close()
+		if !s.stopped() || cut {
+			t.Errorf("stopped %v, cut %v", s.stopped(), cut)
+		}
+	})
 }
 
 func TestStopperWithoutSignal(t *testing.T) {

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"strings"
 
 	"github.com/walsink/walsink/pipeline"
@@ -74,6 +76,36 @@ func sourceName(spec string) string {
 		return path
 	}
 	return spec
+}
+
+// eatsItself refuses a source that takes the parts of file:DIR for input: each run would
+// send again what the last one wrote.
+func (f *runFlags) eatsItself(t target) error {
+	if t.scheme != "file" {
+		return nil
+	}
+	dir, err := filepath.EvalSymlinks(t.where)
+	if err != nil {
+		return nil //nolint:nilerr // not there yet, or opening says what is wrong
+	}
+	part := f.id + "+000+00000000000000000001+00000." + cmp.Or(t.query.Get("format"), "ndjson") +
+		map[string]string{"gzip": ".gz", "zstd": ".zst"}[t.query.Get("compress")]
+	for _, spec := range f.from {
+		path, err := filepath.Abs(sourceName(spec))
+		if spec == stdin || err != nil {
+			continue
+		}
+		below, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			continue
+		}
+		same, _ := filepath.EvalSymlinks(path)
+		hit, _ := filepath.Match(filepath.Base(path), part)
+		if same == dir || below == dir && hit {
+			return usagef("--from %s: it takes what is written to %s for input: write to another directory", spec, t.where)
+		}
+	}
+	return nil
 }
 
 // firstRecords reads up to n records of the first source; none if it has none.

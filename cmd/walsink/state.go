@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -43,6 +45,32 @@ func haveState(dir string) error {
 	}
 	if err != nil {
 		return &stateError{fmt.Errorf("state directory: %w", err)}
+	}
+	return ownState(dir)
+}
+
+// stateNames are the beginnings of the names in a state directory, which may also be
+// the root of a file system.
+var stateNames = []string{"FORMAT", "LOCK", "PROBE", "SPARE", "gen-", "lost+found"}
+
+// ownState refuses a directory that holds something else: opening it would take the
+// rights of others from it.
+func ownState(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil //nolint:nilerr // missing, or opening says what is wrong
+	}
+	other := ""
+	for _, e := range entries {
+		if e.Name() == "FORMAT" {
+			return nil
+		}
+		if !slices.ContainsFunc(stateNames, func(p string) bool { return strings.HasPrefix(e.Name(), p) }) {
+			other = e.Name()
+		}
+	}
+	if other != "" {
+		return usagef("--state %s: it holds %s and no log, so it is no state directory: name a new or an empty one", dir, other)
 	}
 	return nil
 }

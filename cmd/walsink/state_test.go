@@ -151,8 +151,24 @@ func TestHaveState(t *testing.T) {
 	if err := haveState(path); classify(err) != codeState {
 		t.Errorf("a file: %v", err)
 	}
-	if err := haveState(dir); err != nil {
-		t.Errorf("a directory with something in it: %v", err)
+	if err := haveState(dir); classify(err) != codeUsage {
+		t.Errorf("a directory with something else in it: %v", err)
+	}
+	if err := haveState(stateWith(t)); err != nil {
+		t.Errorf("a state directory: %v", err)
+	}
+}
+
+// TestOwnState: what a crash of the first start, or a mount, leaves is no refusal.
+func TestOwnState(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"LOCK", "FORMAT.new", "lost+found"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := ownState(dir); err != nil {
+			t.Errorf("with %s: %v", name, err)
+		}
 	}
 }
 

@@ -85,13 +85,21 @@ func postgresPool(ctx context.Context, e endpoint, rest url.Values) (*pgxpool.Po
 	u.RawQuery = rest.Encode()
 	conf, err := pgxpool.ParseConfig(u.String())
 	if err != nil {
-		return nil, usagef("%s: the address or one of the options %s is not what pgx takes", e.scheme, strings.Join(optionNames(rest), ", "))
+		return nil, addressError(e, rest, "pgx")
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, conf)
 	if err != nil {
 		return nil, errors.New("the pool of connections cannot be made")
 	}
 	return pool, nil
+}
+
+// addressError says that client does not take the address, or an option handed to it.
+func addressError(e endpoint, rest url.Values, client string) error {
+	if len(rest) == 0 {
+		return usagef("%s: the address is not what %s takes", e.scheme, client)
+	}
+	return usagef("%s: the address or one of the options %s is not what %s takes", e.scheme, strings.Join(optionNames(rest), ", "), client)
 }
 
 func optionNames(q url.Values) []string {

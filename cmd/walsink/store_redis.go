@@ -99,7 +99,7 @@ func redisClient(e endpoint, rest url.Values) (goredis.UniversalClient, error) {
 		}
 		opts, err := goredis.ParseClusterURL(first + "?" + rest.Encode())
 		if err != nil {
-			return nil, redisAddressError(e, rest)
+			return nil, addressError(e, rest, "go-redis")
 		}
 		return goredis.NewClusterClient(opts), nil
 	}
@@ -108,13 +108,9 @@ func redisClient(e endpoint, rest url.Values) (goredis.UniversalClient, error) {
 	}
 	opts, err := goredis.ParseURL(address)
 	if err != nil {
-		return nil, redisAddressError(e, rest)
+		return nil, addressError(e, rest, "go-redis")
 	}
 	return goredis.NewClient(opts), nil
-}
-
-func redisAddressError(e endpoint, rest url.Values) error {
-	return usagef("%s: the address or one of the options %s is not what go-redis takes", e.scheme, strings.Join(optionNames(rest), ", "))
 }
 
 // redisName: the ledger is per database, so what is written tells jobs apart.

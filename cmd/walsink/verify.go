@@ -79,7 +79,7 @@ func parseExport(text string) (lane string, seq uint64, err error) {
 // exportBatch prints the records of a batch, each with a line end.
 func (a *app) exportBatch(l *wal.Log, lane string, seq uint64) error {
 	if !slices.ContainsFunc(l.Batches(lane), func(b record.Batch) bool { return b.Seq == seq }) {
-		return usagef("--export %s:%d: the log does not hold this batch", lane, seq)
+		return usagef("--export %s:%d: the log does not hold this batch; lanes are named as walsink status does, sink/lane", lane, seq)
 	}
 	w := bufio.NewWriterSize(a.out, 1<<16)
 	for block, err := range l.Blocks(lane, seq) {
