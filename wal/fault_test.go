@@ -173,6 +173,11 @@ func failOnce(t *testing.T, n int, failure error, sticky bool) (done bool) {
 		t.Errorf("operation %d %s: error %v does not say why", n, ops[n-1], err)
 	}
 	for keep := range 3 {
+		defer func() {
+			if t.Failed() {
+				t.Logf("operation %d %s failed with %v; the script ended with %v; power cut %d; operations: %v", n, ops[n-1], failure, err, keep, ops)
+			}
+		}()
 		left := m.powerCut(keep)
 		opts.backend, opts.Retain = left, 0
 		l, err := Open(dir, opts)

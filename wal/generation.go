@@ -92,6 +92,19 @@ func (g *generation) retire() (size int64, err error) {
 	return st.size(), nil
 }
 
+// abandon ends writing without a sync: nothing is known to be durable by it.
+func (g *generation) abandon() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.writable {
+		return nil
+	}
+	g.writable, g.lost = false, errRetired
+	st := g.st
+	g.st = nil
+	return st.close()
+}
+
 // closeReader closes the store if it is open for reading.
 func (g *generation) closeReader() error {
 	g.mu.Lock()

@@ -118,7 +118,9 @@ func (l *Log) Close() error {
 	return errors.Join(failed, err, l.closeFiles(), l.lock.Close())
 }
 
-// closeGenerations ends writing. Called when no task runs any more.
+// closeGenerations ends writing. Called when no task runs any more. After a failed
+// sync no newer generation is synced: a footer must not be durable before its
+// blocks.
 func (l *Log) closeGenerations() error {
 	l.mu.Lock()
 	writing := slices.Clone(l.retiring)
@@ -128,8 +130,14 @@ func (l *Log) closeGenerations() error {
 	next := l.next
 	l.mu.Unlock()
 	var errs []error
+	lost := !errors.Is(l.failure(), ErrClosed)
 	for _, g := range writing {
+		if lost {
+			errs = append(errs, g.abandon())
+			continue
+		}
 		_, err := g.retire()
+		lost = err != nil
 		errs = append(errs, err)
 	}
 	if next != nil {
