@@ -24,7 +24,7 @@ func (a *app) drainCommand() *cobra.Command {
 		Use:   "drain --to DST",
 		Short: "Flush what is complete in a state directory, then end",
 		Long: "Drain brings every complete checkpoint of a state directory into the store, without reading a source.\n" +
-			"It waits for a store that is down, until a signal.\n\n" + codeHelp(),
+			"If the store goes down meanwhile it waits, until a signal; a store that is down at the start is an error.\n\n" + codeHelp(),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.drain(cmd.Context(), &f) },
 	}

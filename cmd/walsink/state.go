@@ -19,6 +19,9 @@ import (
 // openState opens the log of a state directory that must be there. It takes the
 // same lock as a run: while a process works on the directory, the error names it.
 func (a *app) openState(p *place, log logFlags) (*wal.Log, error) {
+	if err := log.check(); err != nil {
+		return nil, err
+	}
 	if _, err := p.resolve(); err != nil {
 		return nil, err
 	}

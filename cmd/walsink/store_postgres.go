@@ -26,9 +26,11 @@ func openPostgres(ctx context.Context, e endpoint, sample sampler) (opened, erro
 		opts.Create, opts.NoCreateLedger = false, true
 	}
 	if opts.Create {
-		if opts.Define, err = inferColumns(ctx, sample); err != nil {
+		columns, err := inferColumns(ctx, sample)
+		if err != nil {
 			return opened{}, err
 		}
+		opts.Define = withRest(columns, opts.Rest)
 	}
 	pool, err := postgresPool(ctx, e, rest)
 	if err != nil {
@@ -109,6 +111,15 @@ func optionNames(q url.Values) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// withRest adds the column for fields without a column, if the records have none of
+// that name.
+func withRest(columns []postgres.Column, rest string) []postgres.Column {
+	if rest == "" || slices.ContainsFunc(columns, func(c postgres.Column) bool { return c.Name == rest }) {
+		return columns
+	}
+	return append(columns, postgres.Column{Name: rest, Type: "jsonb"})
 }
 
 func inferColumns(ctx context.Context, sample sampler) ([]postgres.Column, error) {

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/walsink/walsink/sinks"
+	"github.com/walsink/walsink/sinks/postgres"
 )
 
 func TestStoresAreComplete(t *testing.T) {
@@ -87,6 +89,22 @@ func TestNoSecretInErrors(t *testing.T) {
 		}
 		if strings.Contains(out.String()+errs.String(), "canary") {
 			t.Errorf("%s: the password is in %q", dst, errs.String())
+		}
+	}
+}
+
+func TestWithRest(t *testing.T) {
+	a, rest := postgres.Column{Name: "a", Type: "text"}, postgres.Column{Name: "rest", Type: "jsonb"}
+	for _, tt := range []struct {
+		name          string
+		columns, want []postgres.Column
+	}{
+		{"", []postgres.Column{a}, []postgres.Column{a}},
+		{"rest", []postgres.Column{a}, []postgres.Column{a, rest}},
+		{"a", []postgres.Column{a}, []postgres.Column{a}},
+	} {
+		if got := withRest(tt.columns, tt.name); !slices.Equal(got, tt.want) {
+			t.Errorf("rest %q: got %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }
