@@ -281,6 +281,7 @@ func TestClusterNodeKilled(t *testing.T) {
 		if i%20 == 10 {
 			n := c.nodes[(i/20)%3]
 			n.kill()
+			n.mend()
 			wg.Go(n.start)
 		}
 		part := *in

@@ -173,6 +173,7 @@ func TestC101JobKilled(t *testing.T) {
 		after(time.Duration(5+rng.IntN(200)) * time.Millisecond)
 		if i%10 == 9 {
 			n.kill()
+			n.mend()
 			n.start()
 		}
 		cmd.Process.Kill()

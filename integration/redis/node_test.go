@@ -68,6 +68,17 @@ func (n *node) start() {
 	await(n.t, "the server to answer", func() error { return c.Ping(context.Background()).Err() })
 }
 
+// mend cuts an append-only file that the death of the server has torn at the end of
+// its last whole transaction, as a careful operator does; see TestTornFile.
+func (n *node) mend() {
+	n.t.Helper()
+	cmd := exec.Command("redis-check-aof", "--fix", filepath.Join(n.dir, "appendonlydir", "appendonly.aof.manifest"))
+	cmd.Stdin = strings.NewReader("y\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		n.t.Errorf("redis-check-aof: %v\n%s", err, out)
+	}
+}
+
 // launch starts the process and does not wait.
 func (n *node) launch() {
 	n.t.Helper()

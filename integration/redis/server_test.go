@@ -71,6 +71,7 @@ func TestServerKilled(t *testing.T) {
 	stop := meanwhile(func() {
 		after(time.Duration(rounds%7) * 10 * time.Millisecond)
 		n.kill()
+		n.mend()
 		n.start()
 		rounds++
 	})

@@ -121,6 +121,13 @@ func (b *base) owned(op string, r reply) (sinks.Mark, map[string]string, error) 
 	return mark, fields, nil
 }
 
+// errTorn says that the writes of half a script are in the store. A script is
+// atomic, but a server that crashes while it appends one to its file, is started
+// again with aof-load-truncated, the default, and crashes once more, brings that half
+// back.
+var errTorn = errors.New("the server's append-only file has brought half of a flush back, so that some records are in twice; " +
+	"restore the store, or accept that and set field a of the mark to its field w")
+
 // refused makes the error of a script that wrote nothing.
 func (b *base) refused(op string, checkpoint uint64, r reply) error {
 	e := &sinks.Error{Op: op, Lane: b.id, Checkpoint: checkpoint}
@@ -136,6 +143,8 @@ func (b *base) refused(op string, checkpoint uint64, r reply) error {
 	case "stale":
 		b.dirty = true
 		e.Kind, e.Err = sinks.Transient, errors.New("the session was raised by a call that was given up")
+	case "torn":
+		e.Kind, e.Err = sinks.Permanent, fmt.Errorf("%w: key %s, a is not %s", errTorn, r.text(0), r.text(1))
 	case "ledger":
 		e.Kind, e.Err = serverKind(r.text(1)), serverError("ledger key "+r.text(0), r.text(1))
 	case "refused":

@@ -118,7 +118,7 @@ func (s *Sink) infos(ctx context.Context) (map[string]map[string]string, error) 
 			return err
 		}
 		in := parseInfo(text)
-		for _, name := range []string{"save", "appendfsync"} {
+		for _, name := range []string{"save", "appendfsync", "aof-load-truncated"} {
 			if v, err := c.ConfigGet(ctx, name).Result(); err == nil { // a user may have no right to it
 				in["config_"+name] = v[name]
 			}

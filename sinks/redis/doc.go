@@ -9,6 +9,13 @@
 // their batches; beyond that the lane refuses to go on. Options.WaitReplicas makes
 // such a loss rarer, not impossible.
 //
+// A server that crashes while it appends a flush to its file, is started again with
+// aof-load-truncated, the default, and crashes once more may bring half of that flush
+// back: Redis 7.0 cuts off the torn command and keeps the transaction it is part of.
+// Those records are in twice. The mark shows it and the lane stops, but what is
+// in stays. With "aof-load-truncated no" and redis-check-aof --fix after such a crash
+// it does not happen.
+//
 // A reader sees whole chunks, see below, not whole checkpoints. A checkpoint of few
 // enough records is one chunk. In a cluster it sees the slots one after the other.
 //
@@ -88,6 +95,7 @@
 //	the script cache was emptied          -           loaded again at once; nothing is repeated
 //	NOAUTH, WRONGPASS, NOPERM, TLS        permanent   the lane stops
 //	a ledger key has another type         permanent   the lane stops; nothing was written
+//	the server brought half a flush back  permanent   the lane stops
 //	a ledger key was removed              moved       the opening rules: missing ledger
 //	the store has lost its last writes    moved       flushed again from its mark
 //	WRONGTYPE, syntax and the like, of a

@@ -20,6 +20,7 @@ import (
 //	u  commands of the next record that are applied
 //	n  records, x dead ones, over the life of the lane
 //	k  flush that wrote last, r records it rejected, e the error it stopped at, t its time
+//	w  calls that have begun to write, a those that have come to their end
 //
 // A script compares c, b and d, which stand for the tip.
 
@@ -43,6 +44,9 @@ func decodeMark(id sinks.LaneID, flat []any) (sinks.Mark, map[string]string, err
 func markOf(id sinks.LaneID, f map[string]string) (sinks.Mark, error) {
 	if f["v"] != "1" {
 		return sinks.Mark{}, fmt.Errorf("%w: layout %q, this build reads \"1\"", record.ErrVersion, f["v"])
+	}
+	if f["w"] != f["a"] {
+		return sinks.Mark{}, errTorn
 	}
 	head := record.Head{Chain: id.Genesis()}
 	if f["h"] != "" {

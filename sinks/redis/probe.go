@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/walsink/walsink/sinks"
 )
@@ -71,9 +72,15 @@ func persistence(in map[string]string) sinks.Finding {
 	switch {
 	case in["aof_enabled"] == "1":
 		f.Found = "append-only file, appendfsync " + in["config_appendfsync"]
+		var advice []string
 		if in["config_appendfsync"] != "always" {
-			f.Advice = "a power cut may lose the last second; it is healed from the log while batches are retained"
+			advice = append(advice, "a power cut may lose the last second; it is healed from the log while batches are retained")
 		}
+		if in["config_aof-load-truncated"] == "yes" {
+			advice = append(advice, "set aof-load-truncated no, and run redis-check-aof --fix where the server then refuses to start: "+
+				"else a second crash may bring half a flush back, which stops the lane")
+		}
+		f.Advice = strings.Join(advice, "; ")
 	case in["config_save"] != "":
 		f.Found = "snapshots"
 		f.Advice = "a crash loses what came after the last snapshot; it is healed from the log while batches are retained"

@@ -16,13 +16,14 @@
 local FIRST = 14
 local nonce, call, type, unpack = ARGV[1], redis.pcall, type, unpack
 
-local m = call('HMGET', KEYS[1], 'f', 'o', 's', 'c', 'b', 'd', 'u', 'y', 'z', 'k', 'r', 'p')
+local m = call('HMGET', KEYS[1], 'f', 'o', 's', 'c', 'b', 'd', 'u', 'y', 'z', 'k', 'r', 'p', 'w', 'a')
 if m.err then return {nonce, 'ledger', KEYS[1], m.err} end
 if not m[1] then return {nonce, 'missing'} end
 local fence, mine = tonumber(m[1]), tonumber(ARGV[2])
 if fence > mine or fence == mine and m[2] ~= ARGV[3] then return {nonce, 'fenced', m[1]} end
 if fence < mine then return {nonce, 'behind', m[1]} end
 if m[3] ~= ARGV[4] then return {nonce, 'stale'} end
+if m[13] ~= m[14] then return {nonce, 'torn', KEYS[1], m[13]} end
 if m[4] ~= ARGV[5] or m[5] ~= ARGV[6] or m[6] ~= ARGV[7] then return {nonce, 'moved'} end
 
 for i, want in ipairs({'list', 'stream'}) do
@@ -33,7 +34,7 @@ end
 local started = call('TIME')
 if started.err then return {nonce, 'refused', started.err} end
 -- The first write: a server that takes no writes says so here, before any record.
-local w = call('HSET', KEYS[1], 'k', ARGV[8])
+local w = call('HINCRBY', KEYS[1], 'w', 1)
 if type(w) == 'table' then return {nonce, 'refused', w.err} end
 
 local chain, head = m[4], nil
@@ -66,7 +67,8 @@ end
 local function save(err)
   local shown = done > 0 or applied > 0 or pinned ~= ''
   local set = {'c', chain, 'b', shown and id or '', 'p', shown and batch or '', 'd', done, 'u', applied,
-    'y', bad, 'z', nbad, 'n', records, 'x', dead, 'r', used, 'e', err, 't', at}
+    'y', bad, 'z', nbad, 'n', records, 'x', dead, 'r', used, 'e', err, 't', at,
+    'k', ARGV[8], 'a', string.format('%.0f', w)}
   if head then set[#set + 1] = 'h'; set[#set + 1] = head end
   redis.call('HSET', KEYS[1], unpack(set))
   if ended and keep > 0 then call('LTRIM', KEYS[2], -keep, -1) end

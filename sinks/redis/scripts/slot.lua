@@ -11,11 +11,12 @@ local FIRST = 9
 local nonce, call = ARGV[1], redis.pcall
 local mine, seq = tonumber(ARGV[2]), tonumber(ARGV[5])
 
-local m = call('HMGET', KEYS[1], 'f', 'o', 's', 'q', 'd', 'u', 'c')
+local m = call('HMGET', KEYS[1], 'f', 'o', 's', 'q', 'd', 'u', 'c', 'w', 'a')
 if m.err then return {nonce, 'ledger', KEYS[1], m.err} end
 local fence = tonumber(m[1] or 0)
 if fence > mine or fence == mine and m[2] ~= ARGV[3] then return {nonce, 'slot fenced', m[1]} end
 if fence == mine and tonumber(m[3]) > tonumber(ARGV[4]) then return {nonce, 'stale'} end
+if m[8] ~= m[9] then return {nonce, 'torn', KEYS[1], m[8]} end
 local q, d, u = tonumber(m[4] or 0), tonumber(m[5] or 0), tonumber(m[6] or 0)
 local needed = tonumber(ARGV[7])
 if q < needed or q == needed and d < tonumber(ARGV[8]) then return {nonce, 'lost', q, d} end
@@ -23,12 +24,13 @@ if seq > 0 and q == seq and m[7] ~= ARGV[6] then return {nonce, 'differs', q} en
 
 local started = call('TIME')
 if started.err then return {nonce, 'refused', started.err} end
-local w = call('HSET', KEYS[1], 'f', ARGV[2], 'o', ARGV[3], 's', ARGV[4])
+local w = call('HINCRBY', KEYS[1], 'w', 1)
 if type(w) == 'table' then return {nonce, 'refused', w.err} end
 local chain = m[7] or ''
 
 local function finish(status, ...)
-  redis.call('HSET', KEYS[1], 'q', q, 'd', d, 'u', u, 'c', chain)
+  redis.call('HSET', KEYS[1], 'f', ARGV[2], 'o', ARGV[3], 's', ARGV[4], 'q', q, 'd', d, 'u', u, 'c', chain,
+    'a', string.format('%.0f', w))
   local t = redis.call('TIME')
   return {nonce, status, (t[1] - started[1]) * 1000000 + t[2] - started[2], ...}
 end
