@@ -18,6 +18,8 @@ var (
 	// ErrNoSpace says that the file system has no room, and that no flush can free
 	// any. Nothing was taken; the same call may succeed once there is room.
 	ErrNoSpace = errors.New("no space for the log")
+	// ErrForeign says that the directory holds something else than a log.
+	ErrForeign = errors.New("not a log directory")
 	// ErrFormat says that the directory was written by a newer format.
 	ErrFormat = errors.New("unknown log format")
 	// ErrDamaged says that bytes which were acknowledged do not read back.

@@ -8,12 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 const (
 	lockName   = "LOCK"   // locked by the owner, holds its pid
 	formatName = "FORMAT" // version of the format
+	probeName  = "PROBE"  // what the file system was tried with
 )
 
 // format is the content of the file FORMAT.
@@ -22,11 +24,10 @@ const format = "walsink log 1\n"
 // openDir makes the directory if need be, locks it, and checks its format and
 // the file system. It returns the open lock.
 func openDir(dir string) (*os.File, error) {
-	if err := makeDir(dir); err != nil {
-		return nil, err
-	}
-	if err := refuseNetwork(dir); err != nil {
-		return nil, err
+	for _, step := range []func(string) error{CheckDir, makeDir, refuseNetwork} {
+		if err := step(dir); err != nil {
+			return nil, err
+		}
 	}
 	lock, err := takeLock(filepath.Join(dir, lockName))
 	if err != nil {
@@ -36,6 +37,37 @@ func openDir(dir string) (*os.File, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return lock, nil
+}
+
+// logNames are the beginnings of the names in a log directory, which may also be
+// the root of a file system.
+var logNames = []string{formatName, lockName, probeName, spareFile, genPrefix, dropPrefix, "lost+found"}
+
+// CheckDir refuses a directory that holds something else than a log, with
+// ErrForeign: Open would take the rights of others from it. Open calls it; a
+// program calls it that has other work to do before. A directory that is missing or
+// empty is fine.
+func CheckDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	other := ""
+	for _, e := range entries {
+		if e.Name() == formatName {
+			return nil
+		}
+		if !slices.ContainsFunc(logNames, func(p string) bool { return strings.HasPrefix(e.Name(), p) }) {
+			other = e.Name()
+		}
+	}
+	if other != "" {
+		return fmt.Errorf("%w: %s holds %s; name a new or an empty one", ErrForeign, dir, other)
+	}
+	return nil
 }
 
 // refuseNetwork refuses a directory whose lock another host may not see, before
@@ -108,7 +140,7 @@ func matchFormat(got string) error {
 // without a verdict.
 func probe(dir string) error {
 	const page = 4096
-	path := filepath.Join(dir, "PROBE")
+	path := filepath.Join(dir, probeName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
 		return ignoreFull(err)

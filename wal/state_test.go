@@ -3,6 +3,8 @@ package wal
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -401,4 +403,30 @@ func TestDamagedLane(t *testing.T) {
 	}
 	put(t, l, "s/a", 4, []byte("new"))
 	wantBatches(t, l, "s/a", 3)
+}
+
+// TestForeignDirectory: a directory of something else is left as it is. What a crash
+// of the first Open, or a mount, leaves is no such thing.
+func TestForeignDirectory(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"LOCK", "FORMAT.new", "lost+found"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckDir(dir); err != nil {
+			t.Errorf("with %s: %v", name, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "notes"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, Options{Logger: quiet}); !errors.Is(err, ErrForeign) {
+		t.Fatalf("got %v, want ErrForeign", err)
+	}
+	if s, err := os.Stat(dir); err != nil || s.Mode().Perm() != 0o755 {
+		t.Errorf("the directory is %v now, %v", s.Mode(), err)
+	}
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -52,30 +50,12 @@ func haveState(dir string) error {
 	return ownState(dir)
 }
 
-// stateNames are the beginnings of the names in a state directory, which may also be
-// the root of a file system.
-var stateNames = []string{"FORMAT", "LOCK", "PROBE", "SPARE", "gen-", "lost+found"}
-
-// ownState refuses a directory that holds something else: opening it would take the
-// rights of others from it.
+// ownState refuses a directory that holds something else.
 func ownState(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil //nolint:nilerr // missing, or opening says what is wrong
+	if err := wal.CheckDir(dir); errors.Is(err, wal.ErrForeign) {
+		return usagef("--state: %w", err)
 	}
-	other := ""
-	for _, e := range entries {
-		if e.Name() == "FORMAT" {
-			return nil
-		}
-		if !slices.ContainsFunc(stateNames, func(p string) bool { return strings.HasPrefix(e.Name(), p) }) {
-			other = e.Name()
-		}
-	}
-	if other != "" {
-		return usagef("--state %s: it holds %s and no log, so it is no state directory: name a new or an empty one", dir, other)
-	}
-	return nil
+	return nil // anything else Open says better
 }
 
 // A stateError is about the state directory.

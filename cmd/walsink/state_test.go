@@ -159,19 +159,6 @@ func TestHaveState(t *testing.T) {
 	}
 }
 
-// TestOwnState: what a crash of the first start, or a mount, leaves is no refusal.
-func TestOwnState(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"LOCK", "FORMAT.new", "lost+found"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := ownState(dir); err != nil {
-			t.Errorf("with %s: %v", name, err)
-		}
-	}
-}
-
 func TestPrintMarksAndAudit(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{out: &out}
