@@ -24,6 +24,7 @@ import (
 func Open(ctx context.Context, sink sinks.Sink, opts Options) (*Output, error) {
 	opts = opts.withDefaults()
 	o := &Output{id: opts.ID, opts: opts, sink: sink, lanes: make(map[string]*Lane), opening: make(chan struct{}, 1)}
+	o.valid, _ = sink.(sinks.Validator)
 	if err := o.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open sink %q: %w", opts.ID, err), o.release())
 	}

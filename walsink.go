@@ -102,7 +102,8 @@ type Output struct {
 	log  *wal.Log
 	eng  *committer.Committer
 
-	opening chan struct{} // holds one token, for who opens a lane
+	valid   sinks.Validator // nil if the sink is none
+	opening chan struct{}   // holds one token, for who opens a lane
 
 	mu       sync.Mutex // guards what follows; never held during a call of sink or log
 	lanes    map[string]*Lane
@@ -138,8 +139,14 @@ func (o *Output) Append(ctx context.Context, rec []byte) error {
 // once. The record is in memory only: it is durable when its checkpoint is. It
 // blocks while the log is at its byte budget, and can wait for ever if the lane
 // that is to make room has stopped: see [Output.Failed]. Errors are those of
-// [wal.Lane]; after one the record is not in the batch, which is as it was.
+// [wal.Lane] and of a sink that is a [sinks.Validator]; after one the record is not in
+// the batch, which is as it was.
 func (l *Lane) Append(ctx context.Context, rec []byte) error {
+	if v := l.out.valid; v != nil {
+		if err := v.Validate(rec); err != nil {
+			return fmt.Errorf("append lane %s/%s: %w", l.out.id, l.name, err)
+		}
+	}
 	if l.replay != nil {
 		return l.replay.Append(rec)
 	}

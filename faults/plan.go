@@ -78,7 +78,8 @@ func (p *Plan) Fired() int {
 }
 
 // Wrap returns the sink with the plan's faults. The result has the optional
-// abilities of sink, no more and no less. Close is never broken.
+// abilities of sink, no more and no less, but for Validate, which lets everything
+// pass if sink has none. Close is never broken.
 func (p *Plan) Wrap(sink sinks.Sink) sinks.Sink {
 	w := &faultySink{sink, p}
 	ledger, isLedger := sink.(sinks.Ledger)
@@ -87,18 +88,18 @@ func (p *Plan) Wrap(sink sinks.Sink) sinks.Sink {
 	switch {
 	case isLedger && isProber:
 		return struct {
-			sinks.Sink
+			*faultySink
 			sinks.Ledger
 			sinks.Prober
 		}{w, l, prober}
 	case isLedger:
 		return struct {
-			sinks.Sink
+			*faultySink
 			sinks.Ledger
 		}{w, l}
 	case isProber:
 		return struct {
-			sinks.Sink
+			*faultySink
 			sinks.Prober
 		}{w, prober}
 	}
@@ -138,6 +139,14 @@ func (p *Plan) next(op Op) Fault {
 type faultySink struct {
 	sinks.Sink
 	plan *Plan
+}
+
+// Validate is the sink's own, if it has one.
+func (s *faultySink) Validate(rec []byte) error {
+	if v, ok := s.Sink.(sinks.Validator); ok {
+		return v.Validate(rec)
+	}
+	return nil
 }
 
 func (s *faultySink) Acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, sinks.Mark, error) {

@@ -159,6 +159,15 @@ type Audit struct {
 	FlushedAt time.Time `json:"flushed_at"`
 }
 
+// A Validator is an optional ability of a Sink: refusing a record while whoever
+// appends it is at hand. What it lets pass can still turn out as Poison.
+type Validator interface {
+	// Validate returns why the sink will never take rec, or nil. It is called for
+	// each record that is appended, from any goroutine, does no I/O, and does not
+	// keep rec.
+	Validate(rec []byte) error
+}
+
 // A Prober is an optional ability of a Sink: finding out what the store really
 // does. It may write, but only to what belongs to the ledger.
 type Prober interface {

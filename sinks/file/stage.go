@@ -112,7 +112,7 @@ func (s *stager) inOrder(ctx context.Context) error {
 func (s *stager) checkLines(run sinks.Run) {
 	for i, rec := range run.Block.All() {
 		if len(rec) == 0 || rec[len(rec)-1] != '\n' {
-			s.reject(run, i, "record does not end in a newline; encode it with file.JSON, file.Line or file.CSV")
+			s.reject(run, i, errNoNewline.Error())
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unsafe"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -18,15 +19,25 @@ import (
 // that all its keys live in one slot, which must be known. It does no I/O. An
 // Append that has been validated cannot become a poison record for its form.
 func (s *Sink) Validate(rec []byte) error {
-	var v view
-	if err := v.parse(string(rec)); err != nil {
+	v, ok := s.views.Get().(*view)
+	if !ok {
+		v = new(view)
+	}
+	err := s.validate(v, unsafe.String(unsafe.SliceData(rec), len(rec))) // it does not outlive the call
+	v.forget()
+	s.views.Put(v)
+	return err
+}
+
+func (s *Sink) validate(v *view, rec string) error {
+	if err := v.parse(rec); err != nil {
 		return err
 	}
-	if err := s.ownKeys(&v); err != nil {
+	if err := s.ownKeys(v); err != nil {
 		return err
 	}
 	if s.control.cluster {
-		_, err := oneSlot(&v)
+		_, err := oneSlot(v)
 		return err
 	}
 	return nil

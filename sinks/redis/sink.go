@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -32,6 +33,7 @@ type Sink struct {
 	scripts scripts
 	control *client // for everything that is not about an acquired lane
 	checked atomic.Bool
+	views   sync.Pool // of *view, for Validate
 }
 
 // Open makes a sink of client, which must be a *redis.Client (a failover client

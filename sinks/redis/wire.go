@@ -128,6 +128,12 @@ type view struct {
 	lastSpec keySpec
 }
 
+// forget lets go of the record.
+func (v *view) forget() {
+	clear(v.args)
+	v.last, v.lastSpec = "", keySpec{}
+}
+
 // parse decodes a record. It fails for anything that AppendCommands would not have
 // written.
 func (v *view) parse(rec string) error {

@@ -142,3 +142,37 @@ func FuzzRecord(f *testing.F) {
 		}
 	})
 }
+
+func TestValidateAllocatesNothing(t *testing.T) {
+	s := &Sink{opts: Options{Prefix: "walsink:"}, control: &client{}}
+	rec, err := AppendCommands(nil, Command{"HSET", "quake:1", "mag", "2.5"}, Command{"INCRBY", "n", "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := 0.0
+	if raceEnabled {
+		limit = 2 // the race detector makes sync.Pool forget now and then
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		if err := s.Validate(rec); err != nil {
+			t.Fatal(err)
+		}
+	}); n > limit {
+		t.Errorf("%v allocations per record", n)
+	}
+	own, err := AppendCommands(nil, Command{"DEL", "walsink:{a/b}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Validate(own); err == nil {
+		t.Error("a record that touches the ledger passes")
+	}
+	s.control.cluster = true
+	spread, err := AppendCommands(nil, Command{"SET", "a", "1"}, Command{"SET", "b", "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Validate(spread); err == nil {
+		t.Error("a record over two slots passes in a cluster")
+	}
+}
