@@ -50,7 +50,7 @@ func (p *Pipeline) start(ctx context.Context) (*job, error) {
 	if err := p.require(j.promise); err != nil {
 		return j, err
 	}
-	j.log.Info("guarantee", "guarantee", j.promise.Guarantee.String(), "part", j.promise.Part, "reason", j.promise.Reason)
+	j.log.Info("end to end", "guarantee", j.promise.String())
 	position, err := j.resume(snap)
 	if err != nil {
 		return j, err
