@@ -31,7 +31,7 @@ func newSmall(t *testing.T, dir, size string) *small {
 	return &small{t, dir}
 }
 
-func (s *small) ballast() string { return filepath.Join(s.dir, ".ballast") }
+func (s *small) ballast() string { return filepath.Join(s.dir, "lost+found") }
 
 // fill takes all space but keep bytes.
 func (s *small) fill(keep int64) {

@@ -44,7 +44,7 @@ func TestRefuseWithoutRights(t *testing.T) {
 		{"source", func(r *rig) string { return r.input }, exitInput, "permission denied"},
 		{"output", func(r *rig) string { return r.out }, exitStore, "permission denied"},
 		{"ledger", func(r *rig) string { return filepath.Join(r.out, ".walsink") }, exitStore, "permission denied"},
-		{"state", func(r *rig) string { return r.state }, exitState, "not permitted"},
+		{"state", func(r *rig) string { return r.state }, exitState, "permission denied"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
