@@ -31,7 +31,7 @@ func newSmall(t *testing.T, dir, size string) *small {
 	return &small{t, dir}
 }
 
-func (s *small) ballast() string { return filepath.Join(s.dir, "lost+found") }
+func (s *small) ballast() string { return filepath.Join(s.dir, ".ballast") }
 
 // fill takes all space but keep bytes.
 func (s *small) fill(keep int64) {
@@ -91,6 +91,7 @@ func TestB17StateDiskFull(t *testing.T) {
 			r := newRig(t, normalBuild)
 			in := newInput(t, r.input, 300_000)
 			disk := newSmall(t, r.state, "128m")
+			r.state = filepath.Join(r.state, "log")
 			disk.fill(keep)
 			r.flags = []string{"--checkpoint-records", "10000", "--generation-size", "8MiB", "--max-bytes", "1GiB", "--retain", "0s"}
 			res := r.run()
@@ -114,6 +115,7 @@ func TestQ06DrainWhileStateDiskFull(t *testing.T) {
 	t.Parallel()
 	r, in, store := stuckRig(t, normal)
 	disk := newSmall(t, r.state, "512m")
+	r.state = filepath.Join(r.state, "log")
 	p := r.start(r.runArgs("--drain-timeout", "300ms")...)
 	p.until("an error of the store", func() bool { return strings.Contains(p.stderr.String(), "no space") })
 	p.signal(15)
