@@ -50,7 +50,7 @@ func (p *Pipeline) start(ctx context.Context) (*job, error) {
 	if err := p.require(j.promise); err != nil {
 		return j, err
 	}
-	j.log.Info("end to end", "guarantee", j.promise.String())
+	j.log.Info("guarantee", "guarantee", j.promise.String())
 	position, err := j.resume(snap)
 	if err != nil {
 		return j, err
