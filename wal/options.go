@@ -9,7 +9,7 @@ import (
 
 // Options of a log. The zero value is ready to use.
 type Options struct {
-	// GenerationBytes is about how much goes into one generation; 0 means 32 MiB,
+	// GenerationBytes is about how much goes into one generation; 0 means 64 MiB,
 	// the most is 512 MiB. It is lowered to a quarter of MaxBytes. It may change
 	// from one opening to the next.
 	GenerationBytes int64
@@ -51,7 +51,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.MaxBytes < 4*minGeneration {
 		return o, fmt.Errorf("wal options: MaxBytes is %d, the least is %d", o.MaxBytes, 4*minGeneration)
 	}
-	o.GenerationBytes = cmp.Or(o.GenerationBytes, 32<<20)
+	o.GenerationBytes = cmp.Or(o.GenerationBytes, 64<<20)
 	o.GenerationBytes = max(min(o.GenerationBytes, o.MaxBytes/4), minGeneration)
 	o.Retain = max(cmp.Or(o.Retain, 10*time.Minute), 0)
 	o.RetainBytes = cmp.Or(o.RetainBytes, min(o.MaxBytes/4, 1<<30))
