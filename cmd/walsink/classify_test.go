@@ -123,7 +123,7 @@ func TestLocate(t *testing.T) {
 }
 
 func TestStopped(t *testing.T) {
-	f := &runFlags{}
+	f := &job{}
 	ended := pipeline.Summary{Ended: true}
 	for _, tt := range []struct {
 		name   string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,80 +12,82 @@ import (
 	"github.com/walsink/walsink"
 )
 
-// A drainFlags is the command line of drain.
-type drainFlags struct {
-	place
-	log   logFlags
-	flush flushFlags
-}
-
 func (a *app) drainCommand() *cobra.Command {
-	var f drainFlags
+	var f jobFlags
 	cmd := &cobra.Command{
 		Use:   "drain --to DST",
 		Short: "Flush what is complete in a state directory, then end",
 		Long: "Drain brings every complete checkpoint of a state directory into the store, without reading a source.\n" +
 			"If the store goes down meanwhile it waits, until a signal; a store that is down at the start is an error.\n\n" + codeHelp(),
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.drain(cmd.Context(), &f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			j, err := f.load()
+			if err != nil {
+				return err
+			}
+			return a.drain(cmd.Context(), j)
+		},
 	}
-	f.register(cmd.Flags(), "to write to")
-	f.log.register(cmd.Flags())
-	f.flush.register(cmd.Flags())
+	f.register(cmd, "to write to", slices.Concat(placeKeys, logKeys, flushKeys)...)
 	a.jsonFlag(cmd)
 	return cmd
 }
 
-func (a *app) drain(ctx context.Context, f *drainFlags) (err error) {
-	if f.to == "" {
-		return usagef("--to DST is missing: where the records go")
-	}
-	if err := firstErr(f.log.check(), f.flush.check()); err != nil {
+func (a *app) drain(ctx context.Context, j *job) error {
+	if err := j.needTo("where the records go"); err != nil {
 		return err
 	}
-	t, err := f.resolve()
-	if err != nil {
-		return err
-	}
-	if err := haveState(f.state); err != nil {
-		return err
+	for _, o := range j.outputs {
+		if err := haveState(o.state); err != nil {
+			return err
+		}
 	}
 	stop := newStopper(ctx, drainEnd, a.note, a.cut).listen()
 	defer stop.close()
-	o, err := t.open(stop.ctx, noSample)
-	if err != nil {
-		return err
-	}
-	out, err := walsink.Open(stop.ctx, o.sink, outputOptions(&f.place, f.log, f.flush, newLogger(a.err)))
-	if err != nil {
-		return f.locate(opening(err))
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	if err := out.Drain(stop.ctx); err != nil {
-		if stop.stopped() {
-			return fmt.Errorf("%w: %w", errStopped, err)
+	return eachOutput(a, j, func(o *output) (walsink.Status, error) {
+		st, err := a.drainOne(stop.ctx, o)
+		if err != nil && stop.stopped() {
+			err = fmt.Errorf("%w: %w", errStopped, err)
 		}
-		return f.locate(err)
-	}
-	return a.printDrained(out.Status())
+		return st, err
+	}, func(o *output, st walsink.Status) error {
+		if len(j.outputs) > 1 {
+			a.note("output " + o.name + ": " + drained(st))
+		} else {
+			a.note(drained(st))
+		}
+		return nil
+	})
 }
 
-func (a *app) printDrained(st walsink.Status) error {
-	if a.json {
-		return a.printJSON(st)
+func (a *app) drainOne(ctx context.Context, o *output) (st walsink.Status, err error) {
+	sink, err := o.target.open(ctx, noSample)
+	if err != nil {
+		return st, err
 	}
+	out, err := walsink.Open(ctx, sink.sink, outputOptions(o, newLogger(a.err)))
+	if err != nil {
+		return st, o.locate(opening(err))
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	if err := out.Drain(ctx); err != nil {
+		return st, o.locate(err)
+	}
+	return out.Status(), nil
+}
+
+// drained says what a drain has done.
+func drained(st walsink.Status) string {
 	var records, batches uint64
 	for _, l := range st.Lanes {
 		records += l.Records
 		batches += l.Batches
 	}
 	if batches == 0 {
-		a.note("nothing to drain: everything complete is in the store")
-		return nil
+		return "nothing to drain: everything complete is in the store"
 	}
-	a.note(fmt.Sprintf("drained %s from %s, up to checkpoint %d",
-		count(records, "record"), count(uint64(len(st.Lanes)), "lane"), st.Completed))
-	return nil
+	return fmt.Sprintf("drained %s from %s, up to checkpoint %d",
+		count(records, "record"), count(uint64(len(st.Lanes)), "lane"), st.Completed)
 }
 
 // drainEnd is how long a flush in progress may take after a signal.

@@ -25,12 +25,12 @@ type endpoint struct {
 func parseEndpoint(text string) (endpoint, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
 	if !ok || scheme == "" || strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
-		return endpoint{}, usagef("--to %q: want SCHEME:WHERE, as in file:out", hideURL(text))
+		return endpoint{}, usagef("%q: want SCHEME:WHERE, as in file:out", hideURL(text))
 	}
 	path, query, _ := strings.Cut(rest, "?")
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return endpoint{}, usagef("--to %s: the part after '?' is not key=value&key=value", scheme)
+		return endpoint{}, usagef("%s: the part after '?' is not key=value&key=value", scheme)
 	}
 	return endpoint{scheme: scheme, path: path, query: values, raw: text}, nil
 }

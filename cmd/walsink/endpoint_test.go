@@ -17,7 +17,7 @@ func TestEndpointParse(t *testing.T) {
 		{text: "file:100%", scheme: "file", path: "100%"},
 		{text: "file:a:b?c=d:e", scheme: "file", path: "a:b", key: "c", value: "d:e"},
 		{text: "postgres://u@h/db?table=t", scheme: "postgres", path: "//u@h/db", key: "table", value: "t"},
-		{text: "out", err: `--to "out": want SCHEME:WHERE`},
+		{text: "out", err: `"out": want SCHEME:WHERE`},
 		{text: ":out", err: "want SCHEME:WHERE"},
 		{text: "", err: "want SCHEME:WHERE"},
 		{text: "file:out?a=%zz", err: "not key=value"},

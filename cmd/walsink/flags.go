@@ -2,7 +2,7 @@ package main
 
 import (
 	"math"
-	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -10,47 +10,24 @@ import (
 
 	"github.com/walsink/walsink/committer"
 	"github.com/walsink/walsink/pipeline"
-	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/wal"
 )
 
-// A place is where a job keeps things: the flags that all commands on it share.
+// A place is where an output keeps things.
 type place struct {
 	to    string
 	state string
 	id    string
 }
 
-func (p *place) register(fs *pflag.FlagSet, what string) {
-	fs.StringVar(&p.to, "to", "", "`DST`, the store "+what)
+func (p *place) register(fs *pflag.FlagSet) {
 	fs.StringVar(&p.state, "state", "", "state `directory` (default .walsink/NAME below the working directory, NAME made from DST)")
 	fs.StringVar(&p.id, "id", "", "sink id, the `name` of the job in the store's ledger (default made from DST)")
 }
 
-// resolve parses DST, if there is one, and fills in the defaults it gives.
-func (p *place) resolve() (target, error) {
-	if p.to == "" {
-		return target{}, nil
-	}
-	t, err := parseTarget(p.to)
-	if err != nil {
-		return t, err
-	}
-	if p.id == "" {
-		p.id = t.defaultID()
-	}
-	if p.state == "" {
-		p.state = filepath.Join(".walsink", t.stateName())
-	}
-	if err := (sinks.LaneID{Sink: p.id, Lane: "x"}).Validate(); err != nil {
-		return t, usagef("--id: %w", err)
-	}
-	return t, nil
-}
-
-// A runFlags is the command line of run.
-type runFlags struct {
-	place
+// A job is where records come from, where they go, and how. Command line and
+// configuration file say it together: see [jobFlags.load].
+type job struct {
 	from         []string
 	interval     time.Duration
 	records      uint64
@@ -60,24 +37,23 @@ type runFlags struct {
 	maxRecord    sizeFlag
 	require      string
 	drainTimeout time.Duration
-	log          logFlags
-	flush        flushFlags
+	origins      origins
+
+	outputs []*output // set by load
 }
 
-func (f *runFlags) register(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.from, "from", nil, "`SRC`, a source; may be repeated")
-	f.place.register(fs, "to write to")
-	fs.DurationVar(&f.interval, "checkpoint-interval", time.Second, "take a checkpoint every so often; 0 for never")
-	fs.Uint64Var(&f.records, "checkpoint-records", 0, "take a checkpoint after so many `records` of a source; 0 for no such limit")
-	fs.IntVar(&f.lanes, "lanes", 1, "`number` of lanes per source; each keeps its own order")
-	fs.StringVar(&f.laneBy, "lane-by", "round-robin", "`rule` that spreads records over lanes: round-robin or key:FIELD")
-	fs.BoolVar(&f.follow, "follow", false, "wait for more at the end of the input, until a signal")
-	f.maxRecord = 16 << 20
-	fs.Var(&f.maxRecord, "max-record", "longest record that is accepted")
-	fs.StringVar(&f.require, "require", "", "refuse to start with a weaker `guarantee`: exactly-once, at-least-once or at-most-once")
-	fs.DurationVar(&f.drainTimeout, "drain-timeout", 10*time.Second, "how long the end may take after a signal")
-	f.log.register(fs)
-	f.flush.register(fs)
+// register makes a flag of everything that is not about one output.
+func (j *job) register(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&j.from, "from", nil, "`SRC`, a source; may be repeated")
+	fs.DurationVar(&j.interval, "checkpoint-interval", time.Second, "take a checkpoint every so often; 0 for never")
+	fs.Uint64Var(&j.records, "checkpoint-records", 0, "take a checkpoint after so many `records` of a source; 0 for no such limit")
+	fs.IntVar(&j.lanes, "lanes", 1, "`number` of lanes per source; each keeps its own order")
+	fs.StringVar(&j.laneBy, "lane-by", "round-robin", "`rule` that spreads records over lanes: round-robin or key:FIELD")
+	fs.BoolVar(&j.follow, "follow", false, "wait for more at the end of the input, until a signal")
+	j.maxRecord = 16 << 20
+	fs.Var(&j.maxRecord, "max-record", "longest record that is accepted")
+	fs.StringVar(&j.require, "require", "", "refuse to start with a weaker `guarantee`: exactly-once, at-least-once or at-most-once")
+	fs.DurationVar(&j.drainTimeout, "drain-timeout", 10*time.Second, "how long the end may take after a signal")
 }
 
 // guarantees are the words of --require.
@@ -85,35 +61,32 @@ var guarantees = map[string]pipeline.Guarantee{
 	"": 0, "exactly-once": pipeline.ExactlyOnce, "at-least-once": pipeline.AtLeastOnce, "at-most-once": pipeline.AtMostOnce,
 }
 
-// check refuses what cannot be meant so.
-func (f *runFlags) check() error {
-	switch _, ok := guarantees[f.require]; {
-	case len(f.from) == 0:
-		return usagef("--from SRC is missing: where the records come from")
-	case f.to == "":
-		return usagef("--to DST is missing: where the records go")
-	case f.lanes < 1:
-		return usagef("--lanes %d: want 1 or more", f.lanes)
-	case f.interval < 0:
-		return usagef("--checkpoint-interval %v: want 0 or more", f.interval)
-	case f.drainTimeout <= 0:
-		return usagef("--drain-timeout %v: want more than 0", f.drainTimeout)
+// check refuses values that cannot be meant so.
+func (j *job) check() error {
+	at := j.origins
+	switch _, ok := guarantees[j.require]; {
+	case j.lanes < 1:
+		return at.bad("lanes", j.lanes, "want 1 or more")
+	case j.interval < 0:
+		return at.bad("checkpoint-interval", j.interval, "want 0 or more")
+	case j.drainTimeout <= 0:
+		return at.bad("drain-timeout", j.drainTimeout, "want more than 0")
 	case !ok:
-		return usagef("--require %q: want exactly-once, at-least-once or at-most-once", f.require)
+		return at.bad("require", strconv.Quote(j.require), "want exactly-once, at-least-once or at-most-once")
 	}
-	_, err := f.route()
-	return firstErr(err, f.log.check(), f.flush.check())
+	_, err := j.route()
+	return err
 }
 
 // route is the meaning of --lane-by.
-func (f *runFlags) route() (pipeline.Route, error) {
-	if f.laneBy == "round-robin" {
+func (j *job) route() (pipeline.Route, error) {
+	if j.laneBy == "round-robin" {
 		return pipeline.Route{}, nil
 	}
-	if field, ok := strings.CutPrefix(f.laneBy, "key:"); ok && field != "" {
+	if field, ok := strings.CutPrefix(j.laneBy, "key:"); ok && field != "" {
 		return pipeline.ByField(field), nil
 	}
-	return pipeline.Route{}, usagef("--lane-by %q: want round-robin or key:FIELD", f.laneBy)
+	return pipeline.Route{}, j.origins.bad("lane-by", strconv.Quote(j.laneBy), "want round-robin or key:FIELD")
 }
 
 // A logFlags configures the write-ahead log.
@@ -132,12 +105,12 @@ func (l *logFlags) register(fs *pflag.FlagSet) {
 // leastLog is the least budget that the log takes.
 const leastLog = 4 << 20
 
-func (l *logFlags) check() error {
+func (l *logFlags) check(at origins) error {
 	switch {
 	case l.maxBytes < leastLog:
-		return usagef("--max-bytes %v: want %v or more", &l.maxBytes, formatSize(leastLog))
+		return at.bad("max-bytes", &l.maxBytes, "want "+formatSize(leastLog)+" or more")
 	case l.retain < 0:
-		return usagef("--retain %v: want 0 or more", l.retain)
+		return at.bad("retain", l.retain, "want 0 or more")
 	}
 	return nil
 }
@@ -170,14 +143,14 @@ func (l *flushFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&l.loss, "accept-loss", false, "get past a refusal at start where records may be missing for ever")
 }
 
-func (l *flushFlags) check() error {
+func (l *flushFlags) check(at origins) error {
 	switch {
 	case l.age < 0:
-		return usagef("--flush-age %v: want 0 or more", l.age)
+		return at.bad("flush-age", l.age, "want 0 or more")
 	case l.attempts < 0:
-		return usagef("--max-attempts %d: want 0 or more", l.attempts)
+		return at.bad("max-attempts", l.attempts, "want 0 or more")
 	case l.deadLimit < 1:
-		return usagef("--dead-limit %d: want 1 or more", l.deadLimit)
+		return at.bad("dead-limit", l.deadLimit, "want 1 or more")
 	}
 	return nil
 }

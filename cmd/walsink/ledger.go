@@ -16,7 +16,7 @@ import (
 )
 
 func (a *app) ledgerCommand() *cobra.Command {
-	var p place
+	var f jobFlags
 	var audit string
 	cmd := &cobra.Command{
 		Use:   "ledger --to DST",
@@ -24,60 +24,83 @@ func (a *app) ledgerCommand() *cobra.Command {
 		Long: "Ledger reads the marks of a sink id from the store; with --audit LANE the batches of that lane that the\n" +
 			"store remembers. It takes nothing over and may be used while a run is at work.\n\n" + codeHelp(),
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.ledger(cmd.Context(), &p, audit) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			j, err := f.load()
+			if err != nil {
+				return err
+			}
+			if audit != "" {
+				return a.auditLane(cmd.Context(), j, audit)
+			}
+			return a.ledger(cmd.Context(), j)
+		},
 	}
-	p.register(cmd.Flags(), "to read the ledger of")
+	f.register(cmd, "to read the ledger of", placeKeys...)
 	cmd.Flags().StringVar(&audit, "audit", "", "print the batches of this `lane` instead")
 	a.jsonFlag(cmd)
 	return cmd
 }
 
-func (a *app) ledger(ctx context.Context, p *place, audit string) (err error) {
-	sink, err := openLedger(ctx, p)
+// ledger prints the marks of every output.
+func (a *app) ledger(ctx context.Context, j *job) error {
+	if err := j.needTo("the store whose ledger to read"); err != nil {
+		return err
+	}
+	take := func(o *output) (marks []sinks.LaneMark, err error) {
+		sink, ledger, err := o.openLedger(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, sink.Close()) }()
+		return ledger.Marks(ctx, o.id)
+	}
+	return eachOutput(a, j, take, func(o *output, marks []sinks.LaneMark) error {
+		a.heading(j, o)
+		return a.printMarks(o.id, marks)
+	})
+}
+
+// auditLane prints the batches of one lane.
+func (a *app) auditLane(ctx context.Context, j *job, name string) (err error) {
+	if err := j.needTo("the store whose ledger to read"); err != nil {
+		return err
+	}
+	o, err := j.one()
+	if err != nil {
+		return err
+	}
+	lane := sinks.LaneID{Sink: o.id, Lane: strings.TrimPrefix(name, o.id+"/")}
+	if err := lane.Validate(); err != nil {
+		return usagef("--audit: %w", err)
+	}
+	sink, ledger, err := o.openLedger(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sink.Close()) }()
-	ledger, ok := sink.(sinks.Ledger)
-	if !ok {
-		return &storeError{fmt.Errorf("%s: this store cannot list its ledger", sink.Info().Name)}
-	}
-	if audit != "" {
-		lane := sinks.LaneID{Sink: p.id, Lane: strings.TrimPrefix(audit, p.id+"/")}
-		if err := lane.Validate(); err != nil {
-			return usagef("--audit: %w", err)
-		}
-		marks, err := ledger.Marks(ctx, p.id)
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(marks, func(m sinks.LaneMark) bool { return m.LaneID == lane }) {
-			return usagef("--audit %s: the ledger has no such lane; without --audit the lanes are listed", audit)
-		}
-		return a.printAudit(ledger.Audit(ctx, lane, 0))
-	}
-	marks, err := ledger.Marks(ctx, p.id)
+	marks, err := ledger.Marks(ctx, o.id)
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(marks)
+	if !slices.ContainsFunc(marks, func(m sinks.LaneMark) bool { return m.LaneID == lane }) {
+		return usagef("--audit %s: the ledger has no such lane; without --audit the lanes are listed", name)
 	}
-	return a.printMarks(p.id, marks)
+	return a.printAudit(ledger.Audit(ctx, lane, 0))
 }
 
 // openLedger opens the store for looking at it. What the records are like does not
-// matter for that.
-func openLedger(ctx context.Context, p *place) (sinks.Sink, error) {
-	if p.to == "" {
-		return nil, usagef("--to DST is missing: the store whose ledger to read")
-	}
-	t, err := p.resolve()
+// matter for that. The caller closes the sink.
+func (o *output) openLedger(ctx context.Context) (sinks.Sink, sinks.Ledger, error) {
+	s, err := o.target.open(ctx, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	o, err := t.open(ctx, nil)
-	return o.sink, err
+	ledger, ok := s.sink.(sinks.Ledger)
+	if !ok {
+		err := fmt.Errorf("%s: this store cannot list its ledger", s.sink.Info().Name)
+		return nil, nil, &storeError{errors.Join(err, s.sink.Close())}
+	}
+	return s.sink, ledger, nil
 }
 
 func (a *app) printMarks(id string, marks []sinks.LaneMark) error {

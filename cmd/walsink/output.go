@@ -8,9 +8,9 @@ import (
 	"github.com/walsink/walsink"
 )
 
-// outputOptions are the options of the job's output.
-func outputOptions(p *place, log logFlags, flush flushFlags, logger *slog.Logger) walsink.Options {
-	opts := walsink.Options{Dir: p.state, ID: p.id, Log: log.options(), Flush: flush.options(), Logger: logger}
+// outputOptions are the options of an output.
+func outputOptions(o *output, logger *slog.Logger) walsink.Options {
+	opts := walsink.Options{Dir: o.state, ID: o.id, Log: o.log.options(), Flush: o.flush.options(), Logger: logger}
 	opts.Flush.Observer.Retrying = newNagger(logger).retrying
 	return opts
 }

@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) runCommand() *cobra.Command {
-	var f runFlags
+	var f jobFlags
 	cmd := &cobra.Command{
 		Use:   "run --from SRC --to DST",
 		Short: "Move records from sources to a store, each exactly once",
@@ -26,9 +26,15 @@ func (a *app) runCommand() *cobra.Command {
 		Example: "  walsink run --from ndjson:events.ndjson --to 'file:out?format=ndjson' --state state\n" +
 			"  walsink run --from csv:birds.csv --to 'file:out?bucket={state}&compress=zstd' --lanes 4",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd.Context(), &f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			j, err := f.load()
+			if err != nil {
+				return err
+			}
+			return a.run(cmd.Context(), j)
+		},
 	}
-	f.register(cmd.Flags())
+	f.register(cmd, "to write to")
 	a.jsonFlag(cmd)
 	return cmd
 }
@@ -54,41 +60,49 @@ const openBytes = 64 << 20
 
 // A runner is one run of a job.
 type runner struct {
-	app    *app
-	flags  *runFlags
-	log    *slog.Logger
-	target target
-	pipe   *pipeline.Pipeline
-	output atomic.Pointer[statuser]
+	app     *app
+	job     *job
+	log     *slog.Logger
+	pipe    *pipeline.Pipeline
+	outputs []*landing
 }
 
-func (a *app) run(ctx context.Context, f *runFlags) error {
-	r, err := a.newRunner(ctx, f)
+// A landing is an output of a run.
+type landing struct {
+	*output
+	sink   opened
+	opened atomic.Pointer[statuser] // nil until the run has opened it
+}
+
+func (a *app) run(ctx context.Context, j *job) error {
+	r, err := a.newRunner(ctx, j)
 	if err != nil {
 		return err
 	}
-	stop := newStopper(ctx, f.drainTimeout, a.note, a.cut).listen()
+	stop := newStopper(ctx, j.drainTimeout, a.note, a.cut).listen()
 	defer stop.close()
 	meter, interval := newMeter(a.err, -1, r.log)
 	quiet := watch(meter, interval, r.pulse)
 	sum, err := r.pipe.Run(stop.ctx)
 	quiet()
 	if stop.stopped() {
-		err = f.stopped(sum, err)
+		err = j.stopped(sum, err)
 	}
-	err = f.locate(err)
+	if len(j.outputs) == 1 {
+		err = j.outputs[0].locate(err)
+	}
 	return errors.Join(a.printSummary(sum, err), err)
 }
 
 // stopped is the error of a run that a signal ended; nil if nothing is left to do.
-func (f *runFlags) stopped(sum pipeline.Summary, err error) error {
+func (j *job) stopped(sum pipeline.Summary, err error) error {
 	switch {
-	case err == nil && (sum.Ended || f.follow):
+	case err == nil && (sum.Ended || j.follow):
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w before the end of the input", errStopped)
 	case errors.Is(err, pipeline.ErrGrace), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: the drain bound of %v has passed: %w", errStopped, f.drainTimeout, err)
+		return fmt.Errorf("%w: the drain bound of %v has passed: %w", errStopped, j.drainTimeout, err)
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("%w: %w", errStopped, err)
 	}
@@ -98,49 +112,61 @@ func (f *runFlags) stopped(sum pipeline.Summary, err error) error {
 // note prints a line about the run itself.
 func (a *app) note(text string) { fmt.Fprintln(a.err, "walsink: "+text) }
 
-func (a *app) newRunner(ctx context.Context, f *runFlags) (*runner, error) {
-	if err := f.check(); err != nil {
+func (a *app) newRunner(ctx context.Context, j *job) (*runner, error) {
+	if err := firstErr(j.needFrom(), j.needTo("where the records go"), j.eatsItself()); err != nil {
 		return nil, err
 	}
-	t, err := f.resolve()
+	route, err := j.route()
 	if err != nil {
 		return nil, err
 	}
-	if err := firstErr(ownState(f.state), f.eatsItself(t)); err != nil {
-		return nil, err
-	}
-	log := newLogger(a.err)
-	inputs, sample, err := openSources(f, log)
+	r := &runner{app: a, job: j, log: newLogger(a.err)}
+	inputs, sample, err := openSources(j, r.log)
 	if err != nil {
 		return nil, err
 	}
-	o, err := t.open(ctx, sample)
-	if err != nil {
+	if err := r.openSinks(ctx, sample); err != nil {
 		return nil, err
 	}
-	route, err := f.route()
-	if err != nil {
-		return nil, err
-	}
-	r := &runner{app: a, flags: f, target: t, log: log}
 	r.pipe = &pipeline.Pipeline{
-		Sources: inputs, Lanes: f.lanes, Route: route, Require: guarantees[f.require], Grace: f.drainTimeout, Logger: r.log,
-		Checkpoints: checkpoint.Options{Interval: f.interval, Records: f.records},
-		OpenBytes:   uint64(min(f.log.maxBytes/4, openBytes)),
-		Outputs:     []pipeline.Sink{r.landing(o)},
+		Sources: inputs, Lanes: j.lanes, Route: route, Require: guarantees[j.require], Grace: j.drainTimeout, Logger: r.log,
+		Checkpoints: checkpoint.Options{Interval: j.interval, Records: j.records},
+		OpenBytes:   openBytes,
+	}
+	for _, l := range r.outputs {
+		r.pipe.OpenBytes = min(r.pipe.OpenBytes, uint64(l.log.maxBytes/4))
+		r.pipe.Outputs = append(r.pipe.Outputs, l.pipe(j.label(l.output), r.log))
 	}
 	return r, nil
 }
 
-// landing is the output as the pipeline opens it, with a look at it for progress.
-func (r *runner) landing(o opened) pipeline.Sink {
-	name := r.target.scheme + ":" + r.target.where
-	s := pipeline.Walsink(name, o.sink, outputOptions(&r.flags.place, r.flags.log, r.flags.flush, r.log), checkedEncode(o.encode))
+// openSinks opens the stores.
+func (r *runner) openSinks(ctx context.Context, sample sampler) error {
+	for _, o := range r.job.outputs {
+		err := ownState(o.state)
+		l := &landing{output: o}
+		if err == nil {
+			l.sink, err = o.target.open(ctx, sample)
+		}
+		if err != nil {
+			for _, l := range r.outputs {
+				err = errors.Join(err, l.sink.sink.Close())
+			}
+			return err
+		}
+		r.outputs = append(r.outputs, l)
+	}
+	return nil
+}
+
+// pipe is the output as the pipeline opens it, with a look at it for progress.
+func (l *landing) pipe(name string, log *slog.Logger) pipeline.Sink {
+	s := pipeline.Walsink(name, l.sink.sink, outputOptions(l.output, log), checkedEncode(l.sink.encode))
 	open := s.Open
 	s.Open = func(ctx context.Context, restored pipeline.Restored) (pipeline.Output, error) {
 		out, err := open(ctx, restored)
 		if st, ok := out.(statuser); ok {
-			r.output.Store(&st)
+			l.opened.Store(&st)
 		}
 		return out, opening(err)
 	}
@@ -157,11 +183,24 @@ func (r *runner) pulse() pulse {
 	if !g.LastAt.IsZero() {
 		p.since = time.Since(g.LastAt)
 	}
-	out := r.output.Load()
-	if out == nil {
-		return p
+	for _, out := range r.outputs {
+		out.add(&p)
 	}
-	for _, l := range (*out).Status().Lanes {
+	return p
+}
+
+// status is that of the open output.
+func (l *landing) status() (st walsink.Status, ok bool) {
+	out := l.opened.Load()
+	if out == nil {
+		return st, false
+	}
+	return (*out).Status(), true
+}
+
+func (l *landing) add(p *pulse) {
+	st, _ := l.status()
+	for _, l := range st.Lanes {
 		p.batches += l.PendingBatches
 		p.pending += int64(l.PendingBytes)
 		p.oldest = max(p.oldest, l.OldestAge)
@@ -169,7 +208,6 @@ func (r *runner) pulse() pulse {
 			p.lastError = l.LastError
 		}
 	}
-	return p
 }
 
 // newLogger writes log lines for people and programs alike.

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"path/filepath"
@@ -27,26 +26,26 @@ const stdin = "-"
 
 // openSources makes the sources, which are not opened yet, and a sampler of the
 // first one.
-func openSources(f *runFlags, log *slog.Logger) ([]pipeline.Input, sampler, error) {
+func openSources(j *job, log *slog.Logger) ([]pipeline.Input, sampler, error) {
 	var inputs []pipeline.Input
-	for _, spec := range f.from {
-		src, err := newSource(spec, f, log)
+	for _, spec := range j.from {
+		src, err := newSource(spec, j, log)
 		if err != nil {
 			return nil, nil, err
 		}
 		inputs = append(inputs, pipeline.Input{Name: sourceName(spec), Source: src})
 	}
-	sample := func(ctx context.Context, n int) ([][]byte, error) { return firstRecords(ctx, f, log, n) }
+	sample := func(ctx context.Context, n int) ([][]byte, error) { return firstRecords(ctx, j, log, n) }
 	return inputs, sample, nil
 }
 
-func newSource(spec string, f *runFlags, log *slog.Logger) (pipeline.Source, error) {
+func newSource(spec string, j *job, log *slog.Logger) (pipeline.Source, error) {
 	if err := knownScheme(spec); err != nil {
-		return nil, err
+		return nil, j.origins.locate("from", err)
 	}
-	src, err := sources.Parse(spec, sources.Options{Follow: f.follow, MaxRecord: int(f.maxRecord), Logger: log})
+	src, err := sources.Parse(spec, sources.Options{Follow: j.follow, MaxRecord: int(j.maxRecord), Logger: log})
 	if err != nil {
-		return nil, &usageError{fmt.Errorf("--from: %w", err)}
+		return nil, &usageError{j.origins.locate("from", err)}
 	}
 	return checked{src}, nil
 }
@@ -64,7 +63,7 @@ func knownScheme(spec string) error {
 		}
 		known = append(known, s.scheme)
 	}
-	return usagef("--from: unknown scheme %q: there are %s", scheme, strings.Trim(strings.Join(known, ", "), ", "))
+	return usagef("unknown scheme %q: there are %s", scheme, strings.Trim(strings.Join(known, ", "), ", "))
 }
 
 // sourceName is the name of a source in positions and messages: its path.
@@ -80,7 +79,17 @@ func sourceName(spec string) string {
 
 // eatsItself refuses a source that takes the parts of file:DIR for input: each run would
 // send again what the last one wrote.
-func (f *runFlags) eatsItself(t target) error {
+func (j *job) eatsItself() error {
+	for _, o := range j.outputs {
+		if err := o.eatenBy(j.from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *output) eatenBy(from []string) error {
+	t := o.target
 	if t.scheme != "file" {
 		return nil
 	}
@@ -88,9 +97,9 @@ func (f *runFlags) eatsItself(t target) error {
 	if err != nil {
 		return nil //nolint:nilerr // not there yet, or opening says what is wrong
 	}
-	part := f.id + "+000+00000000000000000001+00000." + cmp.Or(t.query.Get("format"), "ndjson") +
+	part := o.id + "+000+00000000000000000001+00000." + cmp.Or(t.query.Get("format"), "ndjson") +
 		map[string]string{"gzip": ".gz", "zstd": ".zst"}[t.query.Get("compress")]
-	for _, spec := range f.from {
+	for _, spec := range from {
 		path, err := filepath.Abs(sourceName(spec))
 		if spec == stdin || err != nil {
 			continue
@@ -109,13 +118,13 @@ func (f *runFlags) eatsItself(t target) error {
 }
 
 // firstRecords reads up to n records of the first source; none if it has none.
-func firstRecords(ctx context.Context, f *runFlags, log *slog.Logger, n int) (recs [][]byte, err error) {
-	if f.from[0] == stdin {
+func firstRecords(ctx context.Context, j *job, log *slog.Logger, n int) (recs [][]byte, err error) {
+	if j.from[0] == stdin {
 		return nil, nil
 	}
-	once := *f
+	once := *j
 	once.follow = false
-	src, err := newSource(f.from[0], &once, log)
+	src, err := newSource(j.from[0], &once, log)
 	if err != nil {
 		return nil, err
 	}

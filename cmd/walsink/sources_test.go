@@ -40,14 +40,14 @@ func TestFirstRecords(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{\"a\":1}\n{\"a\":2}\n{\"a\":3}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := &runFlags{from: []string{"ndjson:" + path}, follow: true, maxRecord: 100}
+	f := &job{from: []string{"ndjson:" + path}, follow: true, maxRecord: 100}
 	for n, want := range map[int]int{1: 1, 2: 2, 9: 3} {
 		recs, err := firstRecords(t.Context(), f, slog.Default(), n)
 		if err != nil || len(recs) != want || string(recs[0]) != `{"a":1}` {
 			t.Errorf("n %d: got %d records, %v, want %d", n, len(recs), err, want)
 		}
 	}
-	if recs, err := firstRecords(t.Context(), &runFlags{from: []string{"-"}}, slog.Default(), 1); err != nil || recs != nil {
+	if recs, err := firstRecords(t.Context(), &job{from: []string{"-"}}, slog.Default(), 1); err != nil || recs != nil {
 		t.Errorf("standard input: got %v, %v", recs, err)
 	}
 	f.from[0] = "ndjson:" + path + ".not"

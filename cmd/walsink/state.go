@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -16,22 +17,16 @@ import (
 
 // openState opens the log of a state directory that must be there. It takes the
 // same lock as a run: while a process works on the directory, the error names it.
-func (a *app) openState(p *place, log logFlags) (*wal.Log, error) {
-	if err := log.check(); err != nil {
-		return nil, err
-	}
-	if _, err := p.resolve(); err != nil {
-		return nil, err
-	}
-	if p.state == "" {
+func (a *app) openState(o *output) (*wal.Log, error) {
+	if o.state == "" {
 		return nil, usagef("--state DIR is missing; or give --to DST for the default directory of that store")
 	}
-	if err := haveState(p.state); err != nil {
+	if err := haveState(o.state); err != nil {
 		return nil, err
 	}
-	opts := log.options()
+	opts := o.log.options()
 	opts.Logger = newLogger(a.err)
-	l, err := wal.Open(p.state, opts)
+	l, err := wal.Open(o.state, opts)
 	if err != nil {
 		return nil, &stateError{err}
 	}
@@ -85,29 +80,36 @@ type laneReport struct {
 }
 
 func (a *app) statusCommand() *cobra.Command {
-	var p place
-	var lf logFlags
+	var f jobFlags
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Print the lanes of a state directory and what is not in the store yet",
 		Long: "Status reads the log of a state directory. It does not ask the store: what a crash kept from being noted\n" +
 			"counts as pending until the next start. While a process works on the directory, status names it.\n\n" + codeHelp(),
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return a.status(&p, lf) },
+		RunE: func(*cobra.Command, []string) error {
+			j, err := f.load()
+			if err != nil {
+				return err
+			}
+			return eachOutput(a, j, a.status, func(o *output, r stateReport) error {
+				a.heading(j, o)
+				return a.printStatus(r)
+			})
+		},
 	}
-	p.register(cmd.Flags(), "whose state directory to look at")
-	lf.register(cmd.Flags())
+	f.register(cmd, "whose state directory to look at", slices.Concat(placeKeys, logKeys)...)
 	a.jsonFlag(cmd)
 	return cmd
 }
 
-func (a *app) status(p *place, lf logFlags) (err error) {
-	l, err := a.openState(p, lf)
+func (a *app) status(o *output) (r stateReport, err error) {
+	l, err := a.openState(o)
 	if err != nil {
-		return err
+		return r, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	r := stateReport{State: p.state, Log: l.Stat()}
+	r = stateReport{State: o.state, Log: l.Stat()}
 	r.Checkpoint, _ = l.Completed()
 	for _, damage := range r.Log.Damage {
 		r.Damage = append(r.Damage, damage.Error())
@@ -115,10 +117,7 @@ func (a *app) status(p *place, lf logFlags) (err error) {
 	for _, name := range l.Lanes() {
 		r.Lanes = append(r.Lanes, reportLane(l, name, time.Now()))
 	}
-	if a.json {
-		return a.printJSON(r)
-	}
-	return a.printStatus(r)
+	return r, nil
 }
 
 func reportLane(l *wal.Log, name string, now time.Time) laneReport {

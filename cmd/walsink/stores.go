@@ -50,10 +50,14 @@ type target struct {
 	where string // canonical
 }
 
-func parseTarget(text string) (target, error) {
+// parseTarget parses a DST, and adds options to those of its query.
+func parseTarget(text string, options ...setting) (target, error) {
 	e, err := parseEndpoint(text)
 	if err != nil {
 		return target{}, err
+	}
+	for _, o := range options {
+		e.query.Add(o.key, strings.Join(o.values, ","))
 	}
 	var known []string
 	for _, s := range stores {
@@ -63,7 +67,7 @@ func parseTarget(text string) (target, error) {
 		}
 		known = append(known, s.scheme)
 	}
-	return target{}, usagef("--to: unknown scheme %q: there are %s", e.scheme, strings.Join(known, ", "))
+	return target{}, usagef("unknown scheme %q: there are %s", e.scheme, strings.Join(known, ", "))
 }
 
 func (t target) defaultID() string { return t.store.name(t.endpoint) }

@@ -26,8 +26,7 @@ type damageReport struct {
 }
 
 func (a *app) verifyCommand() *cobra.Command {
-	var p place
-	var lf logFlags
+	var f jobFlags
 	var export string
 	cmd := &cobra.Command{
 		Use:   "verify",
@@ -36,36 +35,60 @@ func (a *app) verifyCommand() *cobra.Command {
 			"named by generation, batch and block. With --export LANE:BATCH it prints the records of one batch, as the\n" +
 			"sink would have got them.\n\n" + codeHelp(),
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.verify(cmd.Context(), &p, lf, export) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			j, err := f.load()
+			if err != nil {
+				return err
+			}
+			return a.verify(cmd.Context(), j, export)
+		},
 	}
-	p.register(cmd.Flags(), "whose state directory to look at")
-	lf.register(cmd.Flags())
+	f.register(cmd, "whose state directory to look at", slices.Concat(placeKeys, logKeys)...)
 	cmd.Flags().StringVar(&export, "export", "", "print this `LANE:BATCH`, as sink/lane:7")
 	a.jsonFlag(cmd)
 	return cmd
 }
 
-func (a *app) verify(ctx context.Context, p *place, lf logFlags, export string) (err error) {
-	lane, seq, err := parseExport(export)
-	if err != nil {
-		return err
+func (a *app) verify(ctx context.Context, j *job, export string) error {
+	if export != "" {
+		return a.export(j, export)
 	}
-	l, err := a.openState(p, lf)
+	var errs []error
+	for _, o := range j.outputs {
+		errs = append(errs, a.verifyOne(ctx, o))
+	}
+	return errors.Join(errs...)
+}
+
+func (a *app) verifyOne(ctx context.Context, o *output) (err error) {
+	l, err := a.openState(o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	if export != "" {
-		return a.exportBatch(l, lane, seq)
+	return a.printDamage(ctx, l, o.state)
+}
+
+// export prints one batch.
+func (a *app) export(j *job, export string) (err error) {
+	lane, seq, err := parseExport(export)
+	if err != nil {
+		return err
 	}
-	return a.printDamage(ctx, l, p.state)
+	o, err := j.one()
+	if err != nil {
+		return err
+	}
+	l, err := a.openState(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	return a.exportBatch(l, lane, seq)
 }
 
 // parseExport reads LANE:BATCH.
 func parseExport(text string) (lane string, seq uint64, err error) {
-	if text == "" {
-		return "", 0, nil
-	}
 	i := strings.LastIndexByte(text, ':')
 	if i > 0 {
 		seq, err = strconv.ParseUint(text[i+1:], 10, 64)
