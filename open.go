@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/walsink/walsink/committer"
+	"github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/wal"
 )
@@ -56,20 +57,22 @@ func (o *Output) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	marks, lost, err := o.acquire(ctx, names)
+	lost := false
+	found, err := o.eng.OpenAll(ctx, names, func(found []committer.Opening) (err error) {
+		lost, err = o.consider(ctx, o.claims(names, found))
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	damaged, err := o.damaged()
-	if err != nil {
-		return err
-	}
+	marks := o.claims(names, found)
 	checkpoint, position := o.log.Completed()
 	o.position, o.last = position, checkpoint
-	lost = lost || damaged || o.log.Restarted()
-	for _, m := range marks {
-		lost = lost || m.Checkpoint > checkpoint
-		o.last = max(o.last, m.Checkpoint)
+	for i, name := range names {
+		o.last = max(o.last, found[i].Mark.Checkpoint)
+		if _, err := o.addLane(name); err != nil {
+			return err
+		}
 	}
 	if lost {
 		return o.recover(ctx, marks)
@@ -77,14 +80,105 @@ func (o *Output) open(ctx context.Context) error {
 	return nil
 }
 
+// A claim is a lane that was taken over, and how it goes on.
+type claim struct {
+	sinks.LaneID
+	committer.Opening
+}
+
+func (o *Output) claims(names []string, found []committer.Opening) []claim {
+	claims := make([]claim, len(names))
+	for i, name := range names {
+		claims[i] = claim{sinks.LaneID{Sink: o.id, Lane: name}, found[i]}
+	}
+	return claims
+}
+
+// consider decides whether the source has to go back to what the store has, and
+// refuses what could not be carried through. It changes nothing.
+func (o *Output) consider(ctx context.Context, claims []claim) (lost bool, err error) {
+	lost, err = o.damaged(claims)
+	if err != nil {
+		return lost, err
+	}
+	done, _ := o.log.Completed()
+	lost = lost || o.log.Restarted()
+	for _, c := range claims {
+		lost = lost || c.Outcome == committer.Resume || c.Mark.Checkpoint > done
+	}
+	if !lost {
+		return false, nil
+	}
+	plan, err := o.foresee(ctx, claims)
+	if err != nil {
+		return true, err
+	}
+	return true, o.repeatable(plan)
+}
+
+// foresee is the plan that recover will find, once what connects is in the store.
+func (o *Output) foresee(ctx context.Context, claims []claim) (committer.Plan, error) {
+	ledger, ok := o.sink.(sinks.Ledger)
+	if !ok && len(claims) > 1 {
+		return committer.Plan{}, fmt.Errorf("%w: the log is lost, and sink %s cannot list the marks of its %d lanes; restore the log",
+			committer.ErrStateBehind, o.sink.Info().Name, len(claims))
+	}
+	var marks []sinks.LaneMark
+	rows := make(map[string][]sinks.Audit)
+	for _, c := range claims {
+		m, pending := o.foretell(c)
+		marks = append(marks, sinks.LaneMark{LaneID: c.LaneID, Mark: m})
+		for _, b := range pending {
+			rows[c.Lane] = append(rows[c.Lane], sinks.Audit{Batch: b})
+		}
+	}
+	if !ok {
+		return committer.Recover(marks, nil)
+	}
+	if err := committer.ReadRows(ctx, ledger, marks, rows); err != nil {
+		return committer.Plan{}, err
+	}
+	return committer.Recover(marks, rows)
+}
+
+// foretell is the mark of a lane when its complete batches are in, and these.
+func (o *Output) foretell(c claim) (sinks.Mark, []record.Batch) {
+	m := c.Mark
+	if c.Outcome != committer.Connected {
+		return m, nil
+	}
+	pending := slices.DeleteFunc(o.log.Batches(c.String()), func(b record.Batch) bool { return b.Seq <= c.Mark.Seq })
+	if n := len(pending); n > 0 {
+		head := pending[n-1].Head()
+		m.Seq, m.Chain, m.Checkpoint, m.Position, m.Partial = head.Seq, head.Chain, head.Checkpoint, head.Position, nil
+	}
+	return m, pending
+}
+
+// repeatable refuses a plan that the source cannot carry out.
+func (o *Output) repeatable(plan committer.Plan) error {
+	f := o.opts.Flush
+	if !f.NoReplay || len(plan.Barriers) == 0 || f.Accept&committer.AcceptLoss != 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: there is no local log, the lanes in the store are apart, from checkpoint %d to checkpoint %d, and the source cannot be read again; "+
+		"restore the log, or accept loss to go on without what some lanes lack",
+		committer.ErrStateBehind, plan.Checkpoint, plan.Barriers[len(plan.Barriers)-1].Checkpoint)
+}
+
 // damaged reports whether the log has lost batches of a lane that were complete. The
-// source has them, and goes back; if it cannot, that is an error.
-func (o *Output) damaged() (bool, error) {
+// source has them, and goes back; if it cannot, that is an error. A lane that is
+// reset anyway does not count.
+func (o *Output) damaged(claims []claim) (bool, error) {
+	reset := make(map[string]bool)
+	for _, c := range claims {
+		reset[c.String()] = c.Outcome == committer.Resume
+	}
 	for _, l := range o.log.Stat().Lanes {
-		if l.Broken == nil {
+		if l.Broken == nil || reset[l.Name] {
 			continue
 		}
-		if o.opts.Flush.Stateful || o.opts.Flush.NoReplay {
+		if f := o.opts.Flush; (f.Stateful || f.NoReplay) && f.Accept&committer.AcceptLoss == 0 {
 			return true, fmt.Errorf("%w: %w", committer.ErrStateBehind, l.Broken)
 		}
 		o.opts.Logger.Error("the log has lost batches, the source goes back to what the store has", "sink", o.id, "error", l.Broken)
@@ -160,34 +254,20 @@ func (o *Output) laneNames(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// acquire opens the lanes. lost says that the log does not continue the mark of
-// one of them.
-func (o *Output) acquire(ctx context.Context, names []string) (marks []sinks.LaneMark, lost bool, err error) {
-	for _, name := range names {
-		opening, err := o.eng.Open(ctx, name)
-		if err != nil {
-			return nil, false, err
-		}
-		lost = lost || opening.Outcome == committer.Resume
-		marks = append(marks, sinks.LaneMark{LaneID: sinks.LaneID{Sink: o.id, Lane: name}, Mark: opening.Mark})
-		if _, err := o.addLane(name); err != nil {
-			return nil, false, err
-		}
-	}
-	return marks, lost, nil
-}
-
 // recover starts from the ledger: the local log is lost, or older or younger
 // than the store. What still connects goes to the store first; then the source
 // goes back to the lane that is least far, and the lanes that are further repeat
 // what they have.
-func (o *Output) recover(ctx context.Context, marks []sinks.LaneMark) error {
+func (o *Output) recover(ctx context.Context, claims []claim) error {
 	if err := o.eng.Drain(ctx); err != nil {
 		return err
 	}
-	plan, err := o.plan(ctx, marks)
+	plan, err := o.plan(ctx, claims)
 	if err != nil {
 		return err
+	}
+	if o.opts.Flush.NoReplay {
+		plan = plan.Forward()
 	}
 	for _, p := range plan.Lanes {
 		if o.lanes[p.Lane] == nil {
@@ -216,17 +296,14 @@ func (o *Output) recover(ctx context.Context, marks []sinks.LaneMark) error {
 
 // plan asks the ledger how to start. A sink that cannot list its ledger can have
 // one lane only, and the mark of that says it all.
-func (o *Output) plan(ctx context.Context, marks []sinks.LaneMark) (committer.Plan, error) {
+func (o *Output) plan(ctx context.Context, claims []claim) (committer.Plan, error) {
 	if ledger, ok := o.sink.(sinks.Ledger); ok {
 		return committer.ReadPlan(ctx, ledger, o.id)
 	}
-	if len(marks) > 1 {
-		return committer.Plan{}, fmt.Errorf("%w: the log is lost, and sink %s cannot list the marks of its %d lanes; restore the log",
-			committer.ErrStateBehind, o.sink.Info().Name, len(marks))
-	}
+	m := sinks.LaneMark{LaneID: claims[0].LaneID}
 	status := o.eng.Status()
-	marks[0].Mark = status[slices.IndexFunc(status, func(s committer.LaneStatus) bool { return s.Lane == marks[0].Lane })].Mark
-	return committer.Recover(marks, nil)
+	m.Mark = status[slices.IndexFunc(status, func(s committer.LaneStatus) bool { return s.Lane == m.Lane })].Mark
+	return committer.Recover([]sinks.LaneMark{m}, nil)
 }
 
 // byName orders lanes as their names do.

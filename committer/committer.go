@@ -56,69 +56,6 @@ func New(sink sinks.Sink, id string, log Log, opts Options) (*Committer, error) 
 	return c, nil
 }
 
-// Open takes a lane over from whoever held it, decides by the opening table how
-// it goes on, and starts its worker, which flushes all that is complete at once.
-// It waits for a store that does not answer as a flush would: until ctx ends, or
-// MaxAttempts. A refusal wraps one of the Err sentinels, has changed nothing but
-// the fence, and will be the same the next time.
-func (c *Committer) Open(ctx context.Context, name string) (Opening, error) {
-	id := sinks.LaneID{Sink: c.id, Lane: name}
-	if err := id.Validate(); err != nil {
-		return Opening{}, fmt.Errorf("open lane: %w", err)
-	}
-	if err := c.reserve(name); err != nil {
-		return Opening{}, fmt.Errorf("open lane %s: %w", id, err)
-	}
-	l, o, err := c.open(ctx, id)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil && c.closed {
-		err = errors.Join(ErrClosed, l.handle.Close())
-	}
-	if err != nil {
-		delete(c.lanes, name)
-		return Opening{}, fmt.Errorf("open lane %s: %w", id, err)
-	}
-	c.lanes[name] = l
-	go l.run()
-	return o, nil
-}
-
-func (c *Committer) reserve(name string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return ErrClosed
-	}
-	if _, ok := c.lanes[name]; ok {
-		return errors.New("it is open already")
-	}
-	c.lanes[name] = nil
-	return nil
-}
-
-// open acquires the lane and carries the verdict out.
-func (c *Committer) open(ctx context.Context, id sinks.LaneID) (*lane, Opening, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(c.ctx, cancel)()
-	handle, mark, err := c.acquire(ctx, id)
-	if err != nil {
-		return nil, Opening{}, err
-	}
-	crash.Point(crash.FenceRaised)
-	v := viewOf(c.log, id.String())
-	d := decide(v, mark, c.opts)
-	if d.err == nil {
-		d.err = c.enact(ctx, handle, id, mark, &d)
-	}
-	if d.err != nil {
-		return nil, Opening{}, errors.Join(d.err, handle.Close())
-	}
-	c.opts.Logger.Info("lane open", "lane", id.Lane, "outcome", d.Outcome.String(), "batch", mark.Seq, "checkpoint", mark.Checkpoint)
-	return c.newLane(id, handle, d.Mark), d.Opening, nil
-}
-
 // acquire takes the lane over, with the retries of a flush.
 func (c *Committer) acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, sinks.Mark, error) {
 	for attempt := 1; ; attempt++ {
@@ -151,36 +88,12 @@ func (c *Committer) ended(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// enact makes the changes of a verdict: first the store, then the log.
-func (c *Committer) enact(ctx context.Context, handle sinks.Lane, id sinks.LaneID, mark sinks.Mark, d *verdict) error {
-	if d.write != nil {
-		c.opts.Logger.Warn("writing the mark on an operator's word", "lane", id.Lane, "from", mark.Seq, "to", d.write.Seq)
-		if _, err := handle.Flush(ctx, overrideStep(id, mark, *d.write)); err != nil {
-			return fmt.Errorf("write mark: %w", err)
-		}
-		m, err := handle.Mark(ctx)
-		if err != nil {
-			return fmt.Errorf("read mark: %w", err)
-		}
-		d.Mark = m
-	}
-	if d.reset != nil {
-		if err := c.log.Reset(id.String(), *d.reset); err != nil {
-			return fmt.Errorf("reset log: %w", err)
-		}
-	}
-	if d.Mark.Seq > 0 {
-		return c.log.Commit(id.String(), d.Mark.Seq)
-	}
-	return nil
-}
-
 func (c *Committer) newLane(id sinks.LaneID, handle sinks.Lane, mark sinks.Mark) *lane {
 	key := id.String()
 	head, _, _ := c.log.Head(key)
 	return &lane{
 		c: c, id: id, key: key, info: c.info, opts: c.opts, log: c.opts.Logger,
-		handle: handle, mark: mark, src: newSource(c.log, key), splits: make(map[uint64]split), opened: head.Seq,
+		handle: handle, mark: mark, src: newSource(c.log, key), notes: make(map[uint64]note), opened: head.Seq,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), changed: make(chan struct{}),
 		status: LaneStatus{Lane: id.Lane, State: StateIdle, Mark: mark},
 	}

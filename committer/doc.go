@@ -61,7 +61,8 @@
 //	no log, no mark                    Covered: a new lane
 //	no log, or another history         Resume: local batches are set aside, the source
 //	                                   goes to the mark. ErrStateBehind if Stateful, or
-//	                                   if NoReplay and something local is unflushed
+//	                                   if NoReplay and something local is unflushed, or a
+//	                                   part of a batch is in
 //	a batch continues the mark, but    ErrReplayDiffers
 //	is not the one partly in
 //	batches were committed, no mark    ErrLedgerMissing
@@ -78,7 +79,8 @@
 //
 //	refusal           AcceptDuplicates                  AcceptLoss
 //	ErrStateBehind    go on from the local position,    go on from the mark; the local
-//	                  if nothing local is unflushed     unflushed batches are set aside
+//	                  if nothing local is unflushed     unflushed batches are set aside,
+//	                                                    a batch that is partly in stays so
 //	ErrReplayDiffers  write the whole batch             -
 //	ErrLedgerMissing  write all again, from the log     believe the log: write a mark of
 //	                  or from the source's start        what it says is in
@@ -88,7 +90,17 @@
 //
 // [Recover] computes from marks and audit rows where the source resumes and which
 // barriers are forced; a [Replay] compares the records of a lane that come again
-// with what its ledger remembers.
+// with what its ledger remembers. [Committer.OpenAll] decides about all lanes before
+// it changes one, so that a refusal that comes from all of them together changes
+// nothing either.
+//
+// # A batch that cannot be read
+//
+// stops its lane at every start. If the source can send it again, wal.Log.Void takes it
+// and what follows out of the log, and the next start goes back to what the store has:
+// nothing is lost. Else [GiveUp] notes in the log that it is given up. Its lane moves over
+// it in one atomic step: the batch stays in the chain, and in the ledger as one whose
+// records are dead, without dead letters; all that follows comes in.
 //
 // # Steps
 //

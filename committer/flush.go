@@ -188,14 +188,14 @@ func (l *lane) poisoned(st *step, ferr error) error {
 }
 
 func (l *lane) note(p part, s split) error {
-	data, err := s.encode()
+	data, err := note{Dead: s}.encode()
 	if err == nil {
 		err = l.c.log.PutNote(l.key, p.batch.Seq, data)
 	}
 	if err != nil {
 		return l.wrap("note dead letters", p.batch.Checkpoint, err)
 	}
-	l.splits[p.batch.Seq] = s
+	l.notes[p.batch.Seq] = note{Dead: s}
 	l.log.Warn("records put aside", "lane", l.id.Lane, "checkpoint", p.batch.Checkpoint, "dead", len(s))
 	return nil
 }

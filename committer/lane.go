@@ -30,11 +30,11 @@ type lane struct {
 	handle sinks.Lane
 	mark   sinks.Mark
 	src    *source
-	todo   []record.Batch   // what the log was found to hold beyond the mark; may be the beginning of it
-	cuts   []part           // what is left of the batch that is being cut
-	splits map[uint64]split // by Seq, of batches not yet in, as they were noted
-	opened uint64           // end of the log when the lane was opened; up to it nothing waits
-	since  time.Time        // when the worker first saw what is pending now
+	todo   []record.Batch  // what the log was found to hold beyond the mark; may be the beginning of it
+	cuts   []part          // what is left of the batch that is being cut
+	notes  map[uint64]note // by Seq, of batches not yet in, as they were noted
+	opened uint64          // end of the log when the lane was opened; up to it nothing waits
+	since  time.Time       // when the worker first saw what is pending now
 
 	wake chan struct{} // holds one token
 	done chan struct{} // closed when the worker has ended
@@ -183,6 +183,9 @@ func (l *lane) hold(batches []record.Batch) time.Duration {
 // to be cut, or as many whole batches as fit.
 func (l *lane) parts(batches []record.Batch) ([]part, error) {
 	first := batches[0]
+	if n, err := l.noted(first); err != nil || n.GivenUp {
+		return []part{rest(first, l.mark)}, err
+	}
 	if l.mark.Partial != nil || l.info.Chunked && l.info.StepBytes > 0 && int64(first.Bytes) > l.info.StepBytes {
 		return l.cut(first)
 	}
@@ -200,11 +203,14 @@ func (l *lane) parts(batches []record.Batch) ([]part, error) {
 		if err := l.format(b); err != nil {
 			return nil, err
 		}
-		s, err := l.split(b)
+		n, err := l.noted(b)
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, whole(b, s))
+		if n.GivenUp {
+			break
+		}
+		parts = append(parts, whole(b, n.Dead))
 	}
 	return parts, nil
 }
@@ -233,8 +239,8 @@ func (l *lane) cut(b record.Batch) ([]part, error) {
 		l.cuts = cuts
 	}
 	p := l.cuts[0]
-	var err error
-	p.split, err = l.split(b)
+	n, err := l.noted(b)
+	p.split = n.Dead
 	return []part{p}, err
 }
 
@@ -259,20 +265,20 @@ func (l *lane) format(b record.Batch) error {
 		ErrFormat, b.Format, l.info.Name, l.info.Format)
 }
 
-// split says which records of a batch are dead.
-func (l *lane) split(b record.Batch) (split, error) {
-	s, ok := l.splits[b.Seq]
+// noted is the note of a batch, with the dead records that the mark knows of.
+func (l *lane) noted(b record.Batch) (note, error) {
+	n, ok := l.notes[b.Seq]
 	var err error
 	if !ok {
 		var data []byte
 		if data, err = l.c.log.Note(l.key, b.Seq); err == nil {
-			s, err = decodeSplit(data, b)
+			n, err = decodeNote(data, b)
 		}
 	}
 	if p := l.mark.Partial; p != nil && p.Batch.Seq == b.Seq {
-		s = s.adopt(p)
+		n.Dead = n.Dead.adopt(p)
 	}
-	return s, err
+	return n, err
 }
 
 // adopt takes m for the mark, and tells the log.
@@ -282,7 +288,7 @@ func (l *lane) adopt(m sinks.Mark) error {
 	if m.Partial == nil {
 		l.src.cursor.close() // what was cut is in, and the log is to drop it
 	}
-	maps.DeleteFunc(l.splits, func(seq uint64, _ split) bool { return seq <= m.Seq })
+	maps.DeleteFunc(l.notes, func(seq uint64, _ note) bool { return seq <= m.Seq })
 	if m.Seq > 0 {
 		if err := l.c.log.Commit(l.key, m.Seq); err != nil {
 			return fmt.Errorf("commit lane %s batch %d: %w", l.id, m.Seq, err)

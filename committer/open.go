@@ -90,19 +90,38 @@ func (v view) connect(m sinks.Mark) (int, bool) {
 	return len(v.batches), v.known && v.head.Chain == m.Chain
 }
 
-// A verdict is what the opening table says. At most one of the two changes is
-// set; they are made in the order of the fields.
+// A verdict is what the opening table says. The changes are made in the order of
+// the fields.
 type verdict struct {
 	Opening
 	err error
 	// write is a mark to put into the store in place of the one that was read.
 	write *sinks.Mark
+	// lose is a part of a batch to put into the store without its records. The mark
+	// behind it is Mark.
+	lose *part
 	// reset is the head that the log is to continue.
 	reset *record.Head
 }
 
+// Inspect says how Open would decide about a lane with this mark, and changes
+// nothing: neither is the lane taken over, nor is the log written to.
+func Inspect(log Log, id sinks.LaneID, m sinks.Mark, o Options) (Opening, error) {
+	d := decide(viewOf(log, id.String()), m, o)
+	return d.Opening, d.err
+}
+
 // decide is the opening table of the package comment.
 func decide(v view, m sinks.Mark, o Options) verdict {
+	d := compare(v, m, o)
+	if d.err == nil && d.Outcome == Resume && m.Partial != nil && o.NoReplay {
+		return unfinished(m, o.Accept)
+	}
+	return d
+}
+
+// compare is decide for a source that can send a batch again of which a part is in.
+func compare(v view, m sinks.Mark, o Options) verdict {
 	done := max(v.committed, v.floor())
 	i, connected := v.connect(m)
 	switch {
@@ -206,6 +225,18 @@ func apart(v view, m sinks.Mark, o Options) verdict {
 		ErrStateBehind, m.Seq, m.Checkpoint, local)}
 }
 
+// unfinished: a part of a batch is in, and nobody has the rest.
+func unfinished(m sinks.Mark, a Accept) verdict {
+	b, done := m.Partial.Batch, m.Partial.Done
+	if a&AcceptLoss == 0 {
+		return verdict{err: fmt.Errorf("%w: %d of the %d records of batch %d (checkpoint %d) are in, there is no local log of the rest, and the source "+
+			"cannot be read again; restore the log, or accept loss to go on without the rest", ErrStateBehind, done, b.Records, b.Seq, b.Checkpoint)}
+	}
+	p := rest(b, m)
+	w := p.endLost(m)
+	return verdict{Opening: Opening{Outcome: Resume, Mark: w}, lose: &p, reset: new(w.Head())}
+}
+
 // adopt moves the mark to the end of batch seq, on the word of the log.
 func adopt(v view, m sinks.Mark, seq uint64) verdict {
 	w := m
@@ -226,14 +257,17 @@ func adopt(v view, m sinks.Mark, seq uint64) verdict {
 }
 
 // overrideStep puts next into the store in place of prev without any record. The
-// audit row it leaves does not fit the chain, so that an audit shows the break.
+// audit row it leaves does not fit the chain, so that an audit shows the break. If the
+// chain stays, and only a part of a batch is forgotten, it leaves none.
 func overrideStep(id sinks.LaneID, prev, next sinks.Mark) *sinks.Step {
+	st := &sinks.Step{ID: id, Prev: prev, Next: next, Runs: func(func(sinks.Run, error) bool) {}}
+	if next.Chain == prev.Chain {
+		return st
+	}
 	b := record.Batch{
 		Seq: next.Seq, Checkpoint: next.Checkpoint, Prev: prev.Chain, Position: next.Position,
 		Digest: record.NewHasher().Sum(), SealedAt: time.Now().UnixMilli(),
 	}
-	return &sinks.Step{
-		ID: id, Prev: prev, Next: next, Batches: []sinks.Audit{{Batch: b}},
-		Runs: func(func(sinks.Run, error) bool) {},
-	}
+	st.Batches = []sinks.Audit{{Batch: b}}
+	return st
 }

@@ -121,6 +121,19 @@ func cover(m sinks.LaneMark, rows []sinks.Audit, low uint64) ([]sinks.Audit, err
 	return rows[i:end], nil
 }
 
+// Forward is the plan of a source that cannot go back: it goes on behind the lane
+// that is furthest, and what the others lack is lost.
+func (p Plan) Forward() Plan {
+	if n := len(p.Barriers); n > 0 {
+		p.Position, p.Checkpoint, p.Barriers = p.Barriers[n-1].Position, p.Barriers[n-1].Checkpoint, nil
+	}
+	p.Lanes = slices.Clone(p.Lanes)
+	for i := range p.Lanes {
+		p.Lanes[i].Covered = nil
+	}
+	return p
+}
+
 // ReadPlan is Recover with marks and audit rows read from a ledger. It keeps of the
 // rows, which can be those of years, only what Recover looks at.
 func ReadPlan(ctx context.Context, ledger sinks.Ledger, sink string) (Plan, error) {
@@ -128,20 +141,38 @@ func ReadPlan(ctx context.Context, ledger sinks.Ledger, sink string) (Plan, erro
 	if err != nil {
 		return Plan{}, fmt.Errorf("recover sink %s: marks: %w", sink, err)
 	}
-	if len(marks) == 0 {
-		return Plan{}, nil
-	}
-	low, rows := least(marks).Checkpoint, make(map[string][]sinks.Audit)
-	for _, m := range marks {
-		for row, err := range ledger.Audit(ctx, m.LaneID, 0) {
-			if err != nil {
-				return Plan{}, fmt.Errorf("recover lane %s: audit rows: %w", m.LaneID, err)
-			}
-			if row.Checkpoint <= low {
-				rows[m.Lane] = rows[m.Lane][:0] // it replaces those before it
-			}
-			rows[m.Lane] = append(rows[m.Lane], row)
-		}
+	rows := make(map[string][]sinks.Audit)
+	if err := ReadRows(ctx, ledger, marks, rows); err != nil {
+		return Plan{}, err
 	}
 	return Recover(marks, rows)
+}
+
+// ReadRows reads the audit rows that Recover looks at for these marks, and puts them
+// before those that rows has of a lane: of batches that are not in yet.
+func ReadRows(ctx context.Context, ledger sinks.Ledger, marks []sinks.LaneMark, rows map[string][]sinks.Audit) error {
+	if len(marks) == 0 {
+		return nil
+	}
+	low := least(marks).Checkpoint
+	for _, m := range marks {
+		var held []sinks.Audit
+		for row, err := range ledger.Audit(ctx, m.LaneID, 0) {
+			if err != nil {
+				return fmt.Errorf("recover lane %s: audit rows: %w", m.LaneID, err)
+			}
+			if row.Checkpoint <= low {
+				held = held[:0] // it replaces those before it
+			}
+			held = append(held, row)
+		}
+		if ahead := rows[m.Lane]; len(ahead) > 0 { // after a roll-back rows may say more than the mark
+			i := slices.IndexFunc(held, func(row sinks.Audit) bool { return row.Seq >= ahead[0].Seq })
+			if i >= 0 {
+				held = held[:i]
+			}
+		}
+		rows[m.Lane] = append(held, rows[m.Lane]...)
+	}
+	return nil
 }

@@ -26,32 +26,37 @@ type reject struct {
 
 const noteVersion = 1
 
+// A note is what the log keeps with a batch.
 type note struct {
-	Version int      `json:"version"`
-	Dead    []reject `json:"dead"`
+	Version int   `json:"version"`
+	Dead    split `json:"dead"`
+	// GivenUp says that an operator gave the batch up, see GiveUp.
+	GivenUp bool `json:"given_up,omitempty"`
 }
 
-// encode returns the note of the split.
-func (s split) encode() ([]byte, error) { return json.Marshal(note{noteVersion, s}) }
+func (n note) encode() ([]byte, error) {
+	n.Version = noteVersion
+	return json.Marshal(n)
+}
 
-// decodeSplit reads a note of batch b; no bytes are the empty split.
-func decodeSplit(data []byte, b record.Batch) (split, error) {
-	if len(data) == 0 {
-		return nil, nil
-	}
+// decodeNote reads a note of batch b; no bytes are an empty note.
+func decodeNote(data []byte, b record.Batch) (note, error) {
 	var n note
+	if len(data) == 0 {
+		return n, nil
+	}
 	if err := json.Unmarshal(data, &n); err != nil {
-		return nil, fmt.Errorf("%w: note: %v", record.ErrCorrupt, err)
+		return note{}, fmt.Errorf("%w: note: %v", record.ErrCorrupt, err)
 	}
 	if n.Version != noteVersion {
-		return nil, fmt.Errorf("%w: note version %d, this build reads %d", record.ErrVersion, n.Version, noteVersion)
+		return note{}, fmt.Errorf("%w: note version %d, this build reads %d", record.ErrVersion, n.Version, noteVersion)
 	}
 	for i, r := range n.Dead {
 		if r.Number >= b.Records || i > 0 && r.Number <= n.Dead[i-1].Number {
-			return nil, fmt.Errorf("%w: note: record number %d of %d", record.ErrCorrupt, r.Number, b.Records)
+			return note{}, fmt.Errorf("%w: note: record number %d of %d", record.ErrCorrupt, r.Number, b.Records)
 		}
 	}
-	return n.Dead, nil
+	return n, nil
 }
 
 var errNothingNew = errors.New("the sink rejects records that it was not given")

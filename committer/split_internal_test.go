@@ -15,25 +15,25 @@ import (
 func TestNoteRoundTrip(t *testing.T) {
 	b := record.Batch{Records: 10}
 	for _, s := range []split{nil, {{Number: 0}}, {{Number: 3, Field: "a", Code: "b", Reason: "c"}, {Number: 9}}} {
-		data, err := s.encode()
+		data, err := note{Dead: s}.encode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := decodeSplit(data, b)
+		got, err := splitOf(data, b)
 		if err != nil || !slices.Equal(got, s) {
 			t.Fatalf("%s: %v, %v", data, got, err)
 		}
 	}
-	if s, err := decodeSplit(nil, b); s != nil || err != nil {
+	if s, err := splitOf(nil, b); s != nil || err != nil {
 		t.Fatal(s, err)
 	}
 }
 
 func TestNoteEveryPrefix(t *testing.T) {
 	b := record.Batch{Records: 10}
-	data, _ := split{{Number: 3, Reason: "x"}, {Number: 4}}.encode()
+	data, _ := note{Dead: split{{Number: 3, Reason: "x"}, {Number: 4}}}.encode()
 	for n := 1; n < len(data); n++ {
-		if _, err := decodeSplit(data[:n], b); err == nil {
+		if _, err := splitOf(data[:n], b); err == nil {
 			t.Fatalf("%s is taken", data[:n])
 		}
 	}
@@ -50,7 +50,7 @@ func TestNoteRefusals(t *testing.T) {
 		`{"version":1,"dead":[{"number":18446744073709551616}]}`: record.ErrCorrupt,
 		`{"version":1,"dead":[{"number":18446744073709551615}]}`: record.ErrCorrupt,
 	} {
-		if _, err := decodeSplit([]byte(text), record.Batch{Records: 10}); !errors.Is(err, want) {
+		if _, err := splitOf([]byte(text), record.Batch{Records: 10}); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", text, err, want)
 		}
 	}
@@ -62,7 +62,7 @@ func FuzzDecodeSplit(f *testing.F) {
 	f.Add([]byte(`{"version":1}`), uint64(0))
 	f.Fuzz(func(t *testing.T, data []byte, records uint64) {
 		b := record.Batch{Records: records}
-		s, err := decodeSplit(data, b)
+		s, err := splitOf(data, b)
 		if err != nil {
 			return
 		}
@@ -71,11 +71,11 @@ func FuzzDecodeSplit(f *testing.F) {
 				t.Fatalf("%v of %d records", s, records)
 			}
 		}
-		again, err := s.encode()
+		again, err := note{Dead: s}.encode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := decodeSplit(again, b); err != nil || !slices.Equal(got, s) {
+		if got, err := splitOf(again, b); err != nil || !slices.Equal(got, s) {
 			t.Fatalf("%v became %v, %v", s, got, err)
 		}
 	})
@@ -138,4 +138,10 @@ func TestBackoffBounds(t *testing.T) {
 			}
 		}
 	}
+}
+
+// splitOf is the split that a note holds.
+func splitOf(data []byte, b record.Batch) (split, error) {
+	n, err := decodeNote(data, b)
+	return n.Dead, err
 }

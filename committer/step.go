@@ -16,6 +16,7 @@ type part struct {
 	from, to uint64
 	bytes    int64 // of all its records, dead ones included
 	split    split // of the whole batch
+	lost     bool  // passed over; split is of the records before from
 }
 
 func whole(b record.Batch, s split) part {
@@ -51,6 +52,10 @@ func newSource(log Log, key string) *source {
 // batch.
 func (s *source) step(id sinks.LaneID, prev sinks.Mark, parts []part) (*step, error) {
 	st := &step{parts: parts}
+	if parts[0].lost {
+		st.Step = *parts[0].lostStep(id, prev)
+		return st, nil
+	}
 	st.ID, st.Prev, st.Next = id, prev, prev
 	for i, p := range parts {
 		dead := p.dead()

@@ -65,7 +65,9 @@ func (m Mark) Head() record.Head {
 }
 
 // A Step is one atomic change: the records of one or more batches, in order, or
-// of a part of one batch.
+// of a part of one batch. A step that an operator asked for has no records: it puts
+// Next into the place of Prev as it is, whether or not Batches, of which there may be
+// none, lead there.
 type Step struct {
 	// ID is the lane, for messages.
 	ID LaneID
@@ -87,6 +89,10 @@ type Step struct {
 	// Dead are records that were found bad before, to be put to the dead letters in
 	// this same atomic step, in order. They do not come in Runs.
 	Dead []DeadLetter
+	// Lost is usually 0. Else the step is about one batch that an operator gave up, and
+	// so many of its records come in neither Runs nor Dead. Next.Dead and the batch's
+	// Dead count them.
+	Lost uint64
 	// Tolerate is for sinks that find bad records only while the step has already
 	// begun to change the store, as Redis does: how many more of them may go to the
 	// dead letters within the step. Such a sink counts them in the mark it stores

@@ -43,6 +43,9 @@ func (l *lane) Flush(ctx context.Context, step *sinks.Step) (sinks.Result, error
 	if err := ctx.Err(); err != nil {
 		return sinks.Result{}, f.fail(sinks.Cancelled, err)
 	}
+	if overrides(step) {
+		return sinks.Result{}, l.override(ctx, step)
+	}
 	l.cut.begin(l, step)
 	defer l.cut.release()
 	crash.Point(crash.FlushBegun)

@@ -24,6 +24,8 @@ var (
 	homeSource string
 	//go:embed scripts/slot.lua
 	slotSource string
+	//go:embed scripts/override.lua
+	overrideSource string
 )
 
 // A script is source that the server knows by its digest.
@@ -35,7 +37,7 @@ func newScript(source string) *script {
 }
 
 // scripts are those of one sink.
-type scripts struct{ flush, own, home, slot *script }
+type scripts struct{ flush, own, home, slot, override *script }
 
 // Lines of the flush script that planted bugs change.
 const (
@@ -53,7 +55,10 @@ func newScripts() scripts {
 	if plant.Active(plant.RedisLedgerLate) {
 		flush = strings.ReplaceAll(flush, apply, "1")
 	}
-	return scripts{flush: newScript(flush), own: newScript(ownSource), home: newScript(homeSource), slot: newScript(slotSource)}
+	return scripts{
+		flush: newScript(flush), own: newScript(ownSource), home: newScript(homeSource), slot: newScript(slotSource),
+		override: newScript(overrideSource),
+	}
 }
 
 // dataOnly is the other half of the planted bug of a ledger that is written late.

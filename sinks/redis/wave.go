@@ -220,6 +220,9 @@ func (l *clusterLane) Flush(ctx context.Context, step *sinks.Step) (sinks.Result
 	if err := ctx.Err(); err != nil {
 		return fail(sinks.Cancelled, err)
 	}
+	if overrides(step) {
+		return sinks.Result{}, l.override(ctx, step)
+	}
 	waves, err := l.waves(step)
 	if err != nil {
 		return sinks.Result{}, err

@@ -112,7 +112,7 @@ func (t *tape) auditedDead() {
 		}
 		want := uint64(0)
 		for _, it := range t.items[a.Seq-1] {
-			if it.bad {
+			if it.dead() {
 				want++
 			}
 		}

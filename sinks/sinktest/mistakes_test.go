@@ -57,6 +57,14 @@ var mistakes = []struct {
 		}
 		return verdict(stored, fence, prev)
 	}}},
+	{"the mark is made from the batches", "Override", mistake{store: func(_ *row, st *sinks.Step, m *sinks.Mark) {
+		if n := len(st.Batches); n > 0 && st.Next.Partial == nil {
+			m.Chain = st.Batches[n-1].Chain()
+		}
+	}}},
+	{"dead are only those that come as dead letters", "GivenUp", mistake{store: func(_ *row, st *sinks.Step, m *sinks.Mark) {
+		m.Dead -= st.Lost
+	}}},
 	{"a replay is upserted", "Replay", mistake{check: func(stored sinks.Mark, fence uint64, prev sinks.Mark) sinks.Kind {
 		if prev.Seq < stored.Seq {
 			prev = stored

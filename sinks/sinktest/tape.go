@@ -27,8 +27,12 @@ type tape struct {
 // An item is one record.
 type item struct {
 	payload, wire []byte
-	bad           bool
+	bad           bool // the store refuses it
+	lost          bool // it was given up
 }
+
+// dead says that the record is not among those that are visible.
+func (it item) dead() bool { return it.bad || it.lost }
 
 // A place is a point between two records: so many batches, and so many records of
 // the next one.
@@ -113,7 +117,7 @@ func (t *tape) between(from, to place) (out []item) {
 // good are the payloads that are visible when all up to p is in.
 func (t *tape) good(p place) (out [][]byte) {
 	for _, it := range t.between(place{}, p) {
-		if !it.bad {
+		if !it.dead() {
 			out = append(out, it.payload)
 		}
 	}
@@ -128,7 +132,7 @@ func (t *tape) mark(p place) sinks.Mark {
 		m.Seq, m.Chain, m.Checkpoint, m.Position = h.Seq, h.Chain, h.Checkpoint, h.Position
 	}
 	for _, it := range t.between(place{}, p) {
-		if it.bad {
+		if it.dead() {
 			m.Dead++
 		} else {
 			m.Records++

@@ -1,0 +1,170 @@
+package committer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/walsink/walsink/internal/crash"
+	"github.com/walsink/walsink/sinks"
+)
+
+// Open takes a lane over from whoever held it, decides by the opening table how
+// it goes on, and starts its worker, which flushes all that is complete at once.
+// It waits for a store that does not answer as a flush would: until ctx ends, or
+// MaxAttempts. A refusal wraps one of the Err sentinels, has changed nothing but
+// the fence, and will be the same the next time.
+func (c *Committer) Open(ctx context.Context, name string) (Opening, error) {
+	openings, err := c.OpenAll(ctx, []string{name}, nil)
+	if err != nil {
+		return Opening{}, err
+	}
+	return openings[0], nil
+}
+
+// OpenAll is Open for lanes that belong together: all are taken over and decided
+// about, and check, which may be nil, has seen what was decided, in the order of
+// names, before anything changes. After a refusal of one lane, or an error of check,
+// which is returned as it is, no lane is open, and nothing has changed but fences.
+func (c *Committer) OpenAll(ctx context.Context, names []string, check func([]Opening) error) ([]Opening, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	var found []*candidate
+	defer func() {
+		for _, f := range found {
+			c.settle(f)
+		}
+	}()
+	openings := make([]Opening, 0, len(names))
+	for _, name := range names {
+		f, err := c.candidate(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, f)
+		openings = append(openings, f.Opening)
+	}
+	if check != nil {
+		if err := check(openings); err != nil {
+			return nil, err
+		}
+	}
+	for i, f := range found {
+		if err := c.enact(ctx, f); err != nil {
+			return nil, fmt.Errorf("open lane %s: %w", f.id, err)
+		}
+		openings[i] = f.Opening
+	}
+	for _, f := range found {
+		if err := c.begin(f); err != nil {
+			return nil, fmt.Errorf("open lane %s: %w", f.id, err)
+		}
+	}
+	return openings, nil
+}
+
+// A candidate is a lane that was taken over and is not open yet.
+type candidate struct {
+	verdict
+	id     sinks.LaneID
+	handle sinks.Lane
+	stored sinks.Mark // as it was read
+	begun  bool
+}
+
+// candidate takes a lane over and decides about it.
+func (c *Committer) candidate(ctx context.Context, name string) (*candidate, error) {
+	f := &candidate{id: sinks.LaneID{Sink: c.id, Lane: name}}
+	if err := f.id.Validate(); err != nil {
+		return nil, fmt.Errorf("open lane: %w", err)
+	}
+	err := c.reserve(name)
+	if err != nil {
+		return nil, fmt.Errorf("open lane %s: %w", f.id, err)
+	}
+	if f.handle, f.stored, err = c.acquire(ctx, f.id); err == nil {
+		crash.Point(crash.FenceRaised)
+		f.verdict = decide(viewOf(c.log, f.id.String()), f.stored, c.opts)
+		err = f.err
+	}
+	if err != nil {
+		c.settle(f)
+		return nil, fmt.Errorf("open lane %s: %w", f.id, err)
+	}
+	return f, nil
+}
+
+func (c *Committer) reserve(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	if _, ok := c.lanes[name]; ok {
+		return errors.New("it is open already")
+	}
+	c.lanes[name] = nil
+	return nil
+}
+
+// settle gives a candidate up that has not become a lane.
+func (c *Committer) settle(f *candidate) {
+	if f.begun {
+		return
+	}
+	if f.handle != nil {
+		if err := f.handle.Close(); err != nil {
+			c.opts.Logger.Warn("lane not released", "lane", f.id.Lane, "err", err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.lanes, f.id.Lane)
+}
+
+// begin starts the worker of a candidate.
+func (c *Committer) begin(f *candidate) error {
+	l := c.newLane(f.id, f.handle, f.Mark)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	c.opts.Logger.Info("lane open", "lane", f.id.Lane, "outcome", f.Outcome.String(), "batch", f.Mark.Seq, "checkpoint", f.Mark.Checkpoint)
+	f.begun, c.lanes[f.id.Lane] = true, l
+	go l.run()
+	return nil
+}
+
+// enact makes the changes of a verdict: first the store, then the log.
+func (c *Committer) enact(ctx context.Context, f *candidate) error {
+	key := f.id.String()
+	var step *sinks.Step
+	switch {
+	case f.write != nil:
+		step = overrideStep(f.id, f.stored, *f.write)
+	case f.lose != nil:
+		step = f.lose.lostStep(f.id, f.stored)
+	}
+	if step != nil {
+		c.opts.Logger.Warn("writing the mark on an operator's word", "lane", f.id.Lane, "from", f.stored.Seq, "to", step.Next.Seq)
+		if _, err := f.handle.Flush(ctx, step); err != nil {
+			return fmt.Errorf("write mark: %w", err)
+		}
+		m, err := f.handle.Mark(ctx)
+		if err != nil {
+			return fmt.Errorf("read mark: %w", err)
+		}
+		f.Mark = m
+	}
+	if f.reset != nil {
+		if err := c.log.Reset(key, *f.reset); err != nil {
+			return fmt.Errorf("reset log: %w", err)
+		}
+	}
+	if f.Mark.Seq > 0 {
+		return c.log.Commit(key, f.Mark.Seq)
+	}
+	return nil
+}
