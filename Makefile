@@ -4,11 +4,13 @@
 RACE      := $(if $(shell command -v "$$(go env CC)"),-race)
 GOTEST    ?= $(RACE) -count=1 -timeout 30m ./...
 FUZZTIME  ?= 20s
+BUDGET    ?= 1h
+SEED      ?= 1
 BENCH     ?= .
 LINTER    ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint fuzz bench cover images clean
+.PHONY: help build test campaign lint fuzz bench cover images clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +32,10 @@ fuzz: ## every fuzz target for FUZZTIME (20s)
 		echo "$$pkg $$target"; \
 		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
 	done
+
+campaign: ## the long forms of the tests for BUDGET (1h) from SEED (1); run again, it goes on
+	@integration/images/ensure
+	@go run ./tools/campaign -budget $(BUDGET) -seed $(SEED)
 
 bench: ## benchmarks that match BENCH (all)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...

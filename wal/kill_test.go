@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/walsink/walsink/internal/campaign"
 )
 
 // childEnv makes the test binary a process that uses the log in that directory
@@ -262,13 +264,17 @@ func killed(s *os.ProcessState) bool {
 // before, and looks for what it was told.
 func TestKill(t *testing.T) {
 	cycles := 24
-	if testing.Short() {
+	switch {
+	case campaign.Long():
+		cycles = 200
+	case testing.Short():
 		cycles = 6
 	}
 	dir, k := t.TempDir(), newTold()
+	rng := rand.New(rand.NewPCG(campaign.Seed(t), 0))
 	kills := 0
 	for i := range cycles {
-		state := k.runChild(t, dir, time.Duration(20+rand.IntN(700))*time.Millisecond)
+		state := k.runChild(t, dir, time.Duration(20+rng.IntN(700))*time.Millisecond)
 		if killed(state) {
 			kills++
 		}
@@ -281,4 +287,5 @@ func TestKill(t *testing.T) {
 		t.Error("no child was killed")
 	}
 	t.Logf("%d kills, completed %d, sealed %v, committed %v", kills, k.completed, k.sealed, k.commit)
+	campaign.Figures{Cycles: kills, Faults: map[string]int{"kill -9": kills}}.Report(t)
 }

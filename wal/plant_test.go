@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"testing"
 
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/internal/plant"
 )
 
@@ -20,9 +21,14 @@ func TestPlantedBugs(t *testing.T) {
 	if err := run(""); err != nil {
 		t.Fatalf("without a bug: %v", err)
 	}
+	var found campaign.Figures
 	for _, bug := range []plant.Bug{plant.SyncOff, plant.AckBeforeSync, plant.DropBeforeCommit} {
 		if run(bug) == nil {
 			t.Errorf("%s is not found", bug)
+			continue
 		}
+		found.Caught = append(found.Caught, string(bug))
+		found.Cycles++
 	}
+	found.Report(t)
 }

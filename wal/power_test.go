@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/internal/loopdev"
 )
 
@@ -32,15 +33,22 @@ func TestB10PowerCut(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer said.Close()
-			for range 3 {
-				cutPower(t, dev, dir, said, 2)
+			rounds, cuts := 3, 0
+			if campaign.Long() {
+				rounds = 30
 			}
+			rng := rand.New(rand.NewPCG(campaign.Seed(t), 0))
+			for range rounds {
+				cuts += cutPower(t, dev, dir, said, rng)
+			}
+			campaign.Figures{Cycles: cuts, Faults: map[string]int{"power cut, log on " + fs: cuts}}.Report(t)
 		})
 	}
 }
 
-// cutPower runs a child and looks at what a power cut would leave at some moments.
-func cutPower(t *testing.T, dev *loopdev.Device, dir string, said *os.File, cuts int) {
+// cutPower runs a child and looks at what a power cut would leave at two moments. It
+// returns how many were looked at.
+func cutPower(t *testing.T, dev *loopdev.Device, dir string, said *os.File, rng *rand.Rand) (cuts int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), childEnv+"="+dir)
@@ -54,23 +62,31 @@ func cutPower(t *testing.T, dev *loopdev.Device, dir string, said *os.File, cuts
 			t.Error(err)
 		}
 	}()
-	for range cuts {
-		wait := time.NewTimer(time.Duration(50+rand.IntN(400)) * time.Millisecond)
+	for range 2 {
+		wait := time.NewTimer(time.Duration(50+rng.IntN(400)) * time.Millisecond)
 		<-wait.C
 		if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-			return // it is done
+			return cuts // it is done
 		}
 		out, err := os.ReadFile(said.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
 		if bytes.Contains(out, []byte("sealed")) {
-			checkApart(t, filepath.Join(dev.Snapshot(t).Dir(), "log"), out)
+			cuts++
+			checkCut(t, dev, out)
 		}
 		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return cuts
+}
+
+// checkCut looks at what the disk has now. The copy is gone when it returns.
+func checkCut(t *testing.T, dev *loopdev.Device, said []byte) {
+	t.Helper()
+	t.Run("cut", func(t *testing.T) { checkApart(t, filepath.Join(dev.Snapshot(t).Dir(), "log"), said) })
 }
 
 // toldEnv names a file with what children said; see TestTold.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/walsink/walsink/internal/campaign"
 )
 
 // A killer runs a job again and again and kills it at random instants.
@@ -24,10 +26,8 @@ type killer struct {
 
 // newKiller prints the seed, so that the schedule can be repeated.
 func newKiller(r *rig, records int) *killer {
-	seed := uint64(time.Now().UnixNano())
-	r.t.Logf("seed %d", seed)
 	return &killer{
-		r: r, in: newInput(r.t, r.input, records), rng: rand.New(rand.NewPCG(seed, 0)),
+		r: r, in: newInput(r.t, r.input, records), rng: rand.New(rand.NewPCG(campaign.Seed(r.t), 0)),
 		max: 300 * time.Millisecond, grow: records,
 	}
 }
@@ -53,6 +53,12 @@ func (k *killer) cycle() bool {
 		return false
 	}
 	return true
+}
+
+// report says what was done.
+func (k *killer) report() {
+	k.r.t.Helper()
+	campaign.Figures{Cycles: k.killed, Rows: len(k.in.lines), Faults: map[string]int{"kill -9": k.killed}}.Report(k.r.t)
 }
 
 // cycles is n, or a tenth of it in a short run.
@@ -95,6 +101,7 @@ func TestKill9(t *testing.T) {
 	}
 	t.Logf("%d kills, %d runs to the end, %d rows landed between kills, %d rows in all, exact, in %v",
 		k.killed, k.ended, landed, len(k.in.lines), time.Since(begin).Round(time.Second))
+	k.report()
 }
 
 // TestKill9StateLost kills the process and deletes its state directory, so that
@@ -119,6 +126,7 @@ func TestKill9StateLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("%d kills, %d runs to the end, %d rows landed between kills, %d rows in all, exact", k.killed, k.ended, landed, len(k.in.lines))
+			k.report()
 		})
 	}
 }

@@ -5,6 +5,7 @@ package file
 import (
 	"testing"
 
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/internal/plant"
 )
 
@@ -37,6 +38,7 @@ func TestControls(t *testing.T) {
 				t.Fatal("the planted bug was not found")
 			}
 			t.Logf("found: %.300v", err)
+			campaign.Figures{Cycles: 1, Caught: []string{string(c.bug)}}.Report(t)
 		})
 	}
 }

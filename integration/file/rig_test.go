@@ -17,12 +17,14 @@ import (
 	"time"
 
 	"github.com/walsink/walsink/integration/oracle"
+	"github.com/walsink/walsink/internal/campaign"
 )
 
 // Exit codes of the command, as its documentation has them. They are repeated
 // here on purpose: a change of the table must break a test.
 const (
 	exitOK          = 0
+	exitBug         = 1
 	exitUsage       = 2
 	exitInput       = 3
 	exitStore       = 4
@@ -59,11 +61,12 @@ var (
 	crashBuild  = sync.OnceValues(func() (string, error) { return build("walsink-crash", "-tags=crashpoints") })
 )
 
-// race is the flag for the race detector, where there is the C compiler it needs.
+// race is the flag for the race detector, where there is the C compiler it needs. A
+// campaign is about instants, of which a fast process has more, and goes without.
 func race() []string {
 	out, err := exec.Command("go", "env", "CC").Output()
 	cc := strings.Fields(string(out))
-	if err != nil || len(cc) == 0 {
+	if err != nil || len(cc) == 0 || campaign.Long() {
 		return nil
 	}
 	if _, err := exec.LookPath(cc[0]); err != nil {

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/walsink/walsink/internal/campaign"
 )
 
 // A scenario is a run of events that no correct program minds. It returns what is
@@ -62,7 +64,11 @@ func (r *rig) check(want []string) error {
 	if res := r.run(); res.code != exitOK {
 		return fmt.Errorf("last run: exit code %d: %s", res.code, res.stderr)
 	}
-	return r.lanes().Exact(want)
+	lanes := r.lanes()
+	if lost, twice := lanes.Count(want); lost+twice > 0 {
+		campaign.Figures{Lost: lost, Duplicated: twice}.Report(r.t)
+	}
+	return lanes.Exact(want)
 }
 
 // manyRuns lets the input grow between runs.

@@ -164,6 +164,25 @@ func (l Lanes) Sound(want []string) error {
 	return nil
 }
 
+// Count returns how many lines of want are in no lane, and how many records are
+// there again. The lines of want differ.
+func (l Lanes) Count(want []string) (lost, again int) {
+	seen := make(map[string]int, len(want))
+	for _, records := range l {
+		for _, r := range records {
+			if seen[r.Text]++; seen[r.Text] > 1 {
+				again++
+			}
+		}
+	}
+	for _, line := range want {
+		if seen[line] == 0 {
+			lost++
+		}
+	}
+	return lost, again
+}
+
 // missing is the first line of want that is in no lane.
 func (l Lanes) missing(want []string) string {
 	have := map[string]bool{}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/internal/crash"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/postgres"
@@ -57,12 +58,10 @@ func TestC101E03CrashPoints(t *testing.T) {
 func TestC101C102E23Kill9(t *testing.T) {
 	d := newDB(t, plainTable)
 	cycles, rows := 12, 20_000
-	if campaign {
+	if campaign.Long() {
 		cycles, rows = 200, 3_000
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
+	rnd := rand.New(rand.NewPCG(campaign.Seed(t), 0))
 	j := job{DSN: d.dsn, Dir: t.TempDir(), ID: "kill", Lanes: 4, Batch: 50}
 	stop, seen := make(chan struct{}), make(chan error, 1)
 	go func(j job) { seen <- d.watch(j, stop) }(j)
@@ -89,6 +88,7 @@ func TestC101C102E23Kill9(t *testing.T) {
 	t.Logf("%d of %d killed, %d rows", killed, cycles, j.To)
 	wantIDs(d, 0, j.To)
 	d.wantQuiet()
+	campaign.Figures{Cycles: killed, Rows: j.To, Faults: map[string]int{"kill -9": killed}}.Report(t)
 }
 
 // TestE07FrozenOwner stops the owner with SIGSTOP inside a transaction, lets

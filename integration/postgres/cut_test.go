@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,12 +12,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/walsink/walsink/faults"
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/postgres"
 )
-
-// campaign asks for the long form of a test.
-var campaign = os.Getenv("WALSINK_CAMPAIGN") != ""
 
 // through puts a cutter in front of the database.
 func (d *db) through() (*faults.Cutter, string) {
@@ -80,11 +77,11 @@ func TestC112P25P27CutAtEveryByte(t *testing.T) {
 		probe.seal(recs...)
 	}
 	d.exec("truncate t")
-	outcomes := make(map[sinks.Kind]int)
+	outcomes, cuts := make(map[sinks.Kind]int), 0
 	for _, dir := range []faults.Direction{faults.ToServer, faults.ToClient} {
 		total := cutter.Passed(dir)
 		stride := int64(29)
-		if campaign {
+		if campaign.Long() {
 			stride = 1
 		}
 		for after := int64(1); after < total; after += stride {
@@ -105,8 +102,10 @@ func TestC112P25P27CutAtEveryByte(t *testing.T) {
 			settle(t, l, step, err)
 			m = markAfterCut(t, l)
 			if n := one[int](d, "select count(*) from t"); n != len(recs) {
+				campaign.Figures{Lost: max(0, len(recs)-n), Duplicated: max(0, n-len(recs))}.Report(t)
 				t.Fatalf("cut %v after %d: %d rows, want %d (%v)", dir, after, n, len(recs), err)
 			}
+			cuts++
 			d.exec("truncate t")
 			probe.seal(recs...)
 		}
@@ -120,6 +119,7 @@ func TestC112P25P27CutAtEveryByte(t *testing.T) {
 			t.Errorf("outcome %v of a cut", k)
 		}
 	}
+	campaign.Figures{Cycles: cuts, Rows: cuts * len(recs), Faults: map[string]int{"connection cut": cuts}}.Report(t)
 }
 
 // markAfterCut reads the mark. A cut of the last bytes can trip after the flush has
@@ -213,7 +213,7 @@ func TestP19ShortWrites(t *testing.T) {
 	cutter, dsn := d.through()
 	s := d.openAt(dsn, postgres.Options{Table: "t"})
 	rows := 2000
-	if campaign {
+	if campaign.Long() {
 		rows = 100_000
 	}
 	lane := newTape("orders", "0")

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/internal/plant"
 )
 
@@ -27,8 +28,9 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			cmd.Env = append(os.Environ(), "WALSINK_PLANT="+string(bug))
 			out, err := cmd.CombinedOutput()
 			if err == nil || !strings.Contains(string(out), "--- FAIL: "+test) {
-				t.Errorf("%s does not find the bug: %v\n%s", test, err, out)
+				t.Fatalf("%s does not find the bug: %v\n%s", test, err, out)
 			}
+			campaign.Figures{Cycles: 1, Caught: []string{string(bug)}}.Report(t)
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/walsink/walsink/integration/servers"
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/postgres"
@@ -291,6 +292,9 @@ const plainTable = "create table t (id bigint, name text)"
 func wantIDs(d *db, from, to int) {
 	d.t.Helper()
 	ids := column[int64](d, "select id from t order by id")
+	if lost, twice := compareIDs(ids, from, to); lost+twice > 0 {
+		campaign.Figures{Lost: lost, Duplicated: twice}.Report(d.t)
+	}
 	if len(ids) != to-from {
 		d.t.Fatalf("%d rows, want %d", len(ids), to-from)
 	}
@@ -299,6 +303,23 @@ func wantIDs(d *db, from, to int) {
 			d.t.Fatalf("row %d has id %d, want %d", i, id, from+i)
 		}
 	}
+}
+
+// compareIDs counts the numbers that are not among ids, and those that are there
+// more than once.
+func compareIDs(ids []int64, from, to int) (lost, twice int) {
+	seen := make(map[int64]int, len(ids))
+	for _, id := range ids {
+		if seen[id]++; seen[id] > 1 {
+			twice++
+		}
+	}
+	for n := from; n < to; n++ {
+		if seen[int64(n)] == 0 {
+			lost++
+		}
+	}
+	return lost, twice
 }
 
 const rolePassword = "canary-7b21"

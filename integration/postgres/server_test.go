@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/walsink/walsink/integration/servers"
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/internal/loopdev"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/postgres"
@@ -38,7 +39,7 @@ func TestP18E04TerminatedAtAnyInstant(t *testing.T) {
 		t.Fatal(err)
 	}
 	rounds, rows := 25, 20_000
-	if campaign {
+	if campaign.Long() {
 		rounds, rows = 500, 200_000
 	}
 	lane := newTape("orders", "0")
@@ -111,7 +112,7 @@ func TestC110E14P28ServerIsDown(t *testing.T) {
 	p := j.start(t, "")
 	d.until("first rows", "select exists (select from t)")
 	downs := 2
-	if campaign {
+	if campaign.Long() {
 		downs = 60
 	}
 	for i := range downs {
@@ -266,7 +267,7 @@ func TestP15Pgbouncer(t *testing.T) {
 	d := newDB(t, plainTable, keyedTable)
 	dsn := d.pooler(bin)
 	flushes := 40
-	if campaign {
+	if campaign.Long() {
 		flushes = 1250
 	}
 	for name, mode := range map[string]pgx.QueryExecMode{

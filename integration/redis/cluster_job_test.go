@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/redis"
 )
@@ -38,9 +39,7 @@ func TestClusterJobKilled(t *testing.T) {
 		addrs = append(addrs, n.addr())
 	}
 	j := &job{t: t, bin: self, addr: strings.Join(addrs, ","), state: t.TempDir()}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := rand.New(rand.NewPCG(campaign.Seed(t), 0))
 	total, pinned, midway := 6000, 0, 0
 	begin, last := time.Now(), uint64(0)
 	for kills := 0; kills < cycles(20); {
@@ -85,4 +84,5 @@ func TestClusterJobKilled(t *testing.T) {
 	if midway == 0 && !testing.Short() {
 		t.Error("no kill came between the first flush of a life and its last one: they do not mean anything")
 	}
+	campaign.Figures{Cycles: cycles(20), Rows: total, Faults: map[string]int{"kill -9": cycles(20)}}.Report(t)
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/walsink/walsink"
 	"github.com/walsink/walsink/committer"
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/internal/crash"
 	"github.com/walsink/walsink/internal/plant"
 	"github.com/walsink/walsink/sinks/redis"
@@ -159,10 +160,8 @@ func TestC101JobKilled(t *testing.T) {
 	}
 	n := startNode(t, "--appendonly", "yes", "--appendfsync", "always")
 	j := &job{t: t, bin: self, addr: n.addr(), state: t.TempDir()}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	total, kills := 4000, 0
+	rng := rand.New(rand.NewPCG(campaign.Seed(t), 0))
+	total, kills, restarts := 4000, 0, 0
 	for i := range cycles(200) {
 		if i%3 == 2 {
 			if err := os.RemoveAll(j.state); err != nil {
@@ -172,6 +171,7 @@ func TestC101JobKilled(t *testing.T) {
 		cmd := j.start(total, 100)
 		after(time.Duration(5+rng.IntN(200)) * time.Millisecond)
 		if i%10 == 9 {
+			restarts++
 			n.kill()
 			n.mend()
 			n.start()
@@ -195,6 +195,7 @@ func TestC101JobKilled(t *testing.T) {
 	}
 	t.Logf("%d kills, %d records", kills, total)
 	checkCounters(t, connect(t, n.addr()), total)
+	campaign.Figures{Cycles: kills, Rows: total, Faults: map[string]int{"kill -9": kills, "kill -9 of the server": restarts}}.Report(t)
 }
 
 // TestCrashPoints ends the program at each place that this sink owns, at several
@@ -228,6 +229,7 @@ func TestCrashPoints(t *testing.T) {
 func TestControls(t *testing.T) {
 	bin := binary(t, "crashpoints plant")
 	t.Run(string(plant.RedisLedgerLate), func(t *testing.T) {
+		found := campaign.Figures{Cycles: 1, Caught: []string{string(plant.RedisLedgerLate)}}
 		n := startNode(t)
 		c := connect(t, n.addr())
 		for hit := 1; hit <= 5; hit++ {
@@ -240,10 +242,12 @@ func TestControls(t *testing.T) {
 			j.env = j.env[1:]
 			if _, err := end(j.start(500, 50)); err != nil {
 				t.Log("caught by a refusal:", err)
+				found.Report(t)
 				return
 			}
 			if err := counted(t.Context(), c, 500); err != nil {
 				t.Log("caught:", err)
+				found.Report(t)
 				return
 			}
 		}
@@ -254,7 +258,8 @@ func TestControls(t *testing.T) {
 		cmd.Env = append(os.Environ(), "WALSINK_PLANT="+string(plant.NoFence))
 		out, err := cmd.CombinedOutput()
 		if err == nil || !bytes.Contains(out, []byte("--- FAIL")) {
-			t.Errorf("the planted bug was not found: %v\n%s", err, out)
+			t.Fatalf("the planted bug was not found: %v\n%s", err, out)
 		}
+		campaign.Figures{Cycles: 1, Caught: []string{string(plant.NoFence)}}.Report(t)
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/walsink/walsink/integration/servers"
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/redis"
 )
@@ -102,11 +102,12 @@ func TestC112R07R17CutAtEveryByte(t *testing.T) {
 	c := connect(t, addr)
 	every := int64(17)
 	switch {
-	case os.Getenv("WALSINK_CAMPAIGN") != "":
+	case campaign.Long():
 		every = 1
 	case testing.Short():
 		every = 61
 	}
+	cuts := 0
 	for _, dir := range []string{"to the server", "to the client"} {
 		t.Run(dir, func(t *testing.T) {
 			for n, more := int64(1), true; more && !t.Failed(); n += every {
@@ -117,9 +118,11 @@ func TestC112R07R17CutAtEveryByte(t *testing.T) {
 					more = flushCut(t, addr, n, dir == "to the server")
 					checkCounters(t, c, 80)
 				})
+				cuts++
 			}
 		})
 	}
+	campaign.Figures{Cycles: cuts, Rows: 80 * cuts, Faults: map[string]int{"connection cut": cuts}}.Report(t)
 }
 
 // flushCut flushes a step over a connection that is cut after n bytes, finishes what

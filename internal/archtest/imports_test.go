@@ -49,7 +49,7 @@ var rules = []rule{
 	{"cmd/*/*", []string{"*", "*/*", "*/*/*"}, []string{""}},
 	{"integration/*", []string{"*", "*/*"}, []string{""}},
 	{"examples/*", []string{"*", "*/*"}, []string{""}},
-	{"tools/*", nil, nil},
+	{"tools/*", []string{"internal/campaign"}, nil},
 }
 
 // notInCore are packages of the standard library that a core package has no use
@@ -57,7 +57,7 @@ var rules = []rule{
 var notInCore = []string{"flag", "log", "expvar", "net/http", "testing", "os/signal", "plugin"}
 
 // mayTest are packages made to be imported by tests.
-var mayTest = []string{"sinks/sinktest", "internal/loopdev", "committer/committertest", "checkpoint/checkpointtest"}
+var mayTest = []string{"sinks/sinktest", "internal/loopdev", "internal/campaign", "committer/committertest", "checkpoint/checkpointtest"}
 
 // A pkg is what go list says about a package.
 type pkg struct {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/walsink/walsink"
 	"github.com/walsink/walsink/checkpoint"
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/pipeline"
 	"github.com/walsink/walsink/pipeline/state"
 	"github.com/walsink/walsink/sinks/file"
@@ -146,7 +147,7 @@ func TestKill(t *testing.T) {
 	for key, n := range writeInput(t, filepath.Join(dir, "b.ndjson"), "b", records/2, 77) {
 		want[key] += n
 	}
-	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	rng := rand.New(rand.NewPCG(campaign.Seed(t), 0))
 	killed := 0
 	for cycle := 0; ; cycle++ {
 		child := exec.Command(os.Args[0], "-test.run=^$")
@@ -174,4 +175,5 @@ func TestKill(t *testing.T) {
 	}
 	t.Log("killed", killed, "times")
 	checkOutput(t, filepath.Join(dir, "out"), want)
+	campaign.Figures{Cycles: killed, Rows: records + records/2, Faults: map[string]int{"kill -9": killed}}.Report(t)
 }

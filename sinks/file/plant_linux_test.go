@@ -8,6 +8,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/internal/plant"
 )
 
@@ -43,6 +44,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 				t.Fatal("not found")
 			}
 			t.Log(err)
+			campaign.Figures{Cycles: 1, Caught: []string{string(bug)}}.Report(t)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/sinks"
 )
 
@@ -102,7 +103,7 @@ func powerCuts(t *testing.T, kind string, every int, after bool, env ...string) 
 	if cuts*every < 150 {
 		t.Fatalf("only %d cuts", cuts)
 	}
-	t.Logf("%d cuts", cuts)
+	campaign.Figures{Cycles: cuts, Faults: map[string]int{"power cut, files on " + kind: cuts}}.Report(t)
 	return nil
 }
 
@@ -140,7 +141,7 @@ func checkCut(t *testing.T, d *disk, j job, confirmed uint64) error {
 // rest comes with the restart.
 func TestC100F09PowerCut(t *testing.T) {
 	for kind, every := range map[string]int{"ext4": 9, "xfs": 37} {
-		if os.Getenv("WALSINK_CAMPAIGN") != "" {
+		if campaign.Long() {
 			every = 1
 		}
 		for _, after := range []bool{false, true} {
