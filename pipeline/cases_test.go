@@ -584,6 +584,20 @@ func TestWeakestPartDecides(t *testing.T) {
 			}
 		}
 	}
+	for _, c := range []struct {
+		found []sinks.Finding
+		want  string
+	}{
+		{[]sinks.Finding{{Subject: "a", Found: "fine", Guarantee: sinks.ExactlyOnce, Advice: "could be better"}}, strongest},
+		{[]sinks.Finding{{Subject: "b", Found: "poor", Guarantee: sinks.AtLeastOnce, Advice: "mend it"}}, "at-least-once (output o0: b: poor; mend it)"},
+		{[]sinks.Finding{{Subject: "b", Found: "poor", Guarantee: sinks.Idempotent}, {Subject: "c", Found: "broken", Guarantee: sinks.ExactlyOnce, Refuse: true}},
+			"at-most-once (output o0: c: broken)"},
+	} {
+		p := &Pipeline{Sources: []Input{plain}, Outputs: []Sink{{Name: "o0", Findings: c.found}}}
+		if got := p.promise([]Output{exact}); got.String() != c.want {
+			t.Errorf("findings %+v: got %v, want %s", c.found, got, c.want)
+		}
+	}
 	store := newFakeStore()
 	p := statelessPipeline(store, nil, nil, 1)
 	p.Sources[0], p.Require = lossy, ExactlyOnce

@@ -134,6 +134,9 @@ type Sink struct {
 	// Encode appends the sink's wire form of a record to dst; nil means that records
 	// are in it already. It is called from several goroutines.
 	Encode func(dst, rec []byte) ([]byte, error)
+	// Findings are what probing the store found, see [sinks.Prober]. The promise is no
+	// stronger than they let it be; one that is to be refused leaves at-most-once.
+	Findings []sinks.Finding
 }
 
 // An Input is a source with its name.

@@ -85,6 +85,22 @@ func (p *Promise) output(name string, out Output) {
 	}
 }
 
+// findings lowers the promise by what probing found.
+func (p *Promise) findings(name string, all []sinks.Finding) {
+	for _, f := range all {
+		reason := f.Subject + ": " + f.Found
+		if f.Advice != "" {
+			reason += "; " + f.Advice
+		}
+		switch {
+		case f.Refuse:
+			p.weaken(AtMostOnce, "output "+name, reason)
+		case f.Guarantee < sinks.ExactlyOnce:
+			p.weaken(AtLeastOnce, "output "+name, reason)
+		}
+	}
+}
+
 // promise computes the guarantee of the pipeline with these outputs.
 func (p *Pipeline) promise(outs []Output) Promise {
 	g := Promise{Guarantee: ExactlyOnce, Reason: "every source can be read again, every output takes records and mark in one atomic step"}
@@ -96,6 +112,7 @@ func (p *Pipeline) promise(outs []Output) Promise {
 	}
 	for i, out := range outs {
 		g.output(p.Outputs[i].Name, out)
+		g.findings(p.Outputs[i].Name, p.Outputs[i].Findings)
 	}
 	return g
 }
