@@ -37,6 +37,7 @@ type job struct {
 	maxRecord    sizeFlag
 	require      string
 	drainTimeout time.Duration
+	waitStore    time.Duration
 	origins      origins
 
 	outputs []*output // set by load
@@ -54,6 +55,7 @@ func (j *job) register(fs *pflag.FlagSet) {
 	fs.Var(&j.maxRecord, "max-record", "longest record that is accepted")
 	fs.StringVar(&j.require, "require", "", "refuse to start with a weaker `guarantee`: exactly-once, at-least-once or at-most-once")
 	fs.DurationVar(&j.drainTimeout, "drain-timeout", 10*time.Second, "how long the end may take after a signal")
+	fs.DurationVar(&j.waitStore, "wait-store", 0, "how long to wait at the start for a store that cannot be reached; 0 for as long as it takes")
 }
 
 // guarantees are the words of --require.
@@ -71,6 +73,8 @@ func (j *job) check() error {
 		return at.bad("checkpoint-interval", j.interval, "want 0 or more")
 	case j.drainTimeout <= 0:
 		return at.bad("drain-timeout", j.drainTimeout, "want more than 0")
+	case j.waitStore < 0:
+		return at.bad("wait-store", j.waitStore, "want 0 or more")
 	case !ok:
 		return at.bad("require", strconv.Quote(j.require), "want exactly-once, at-least-once or at-most-once")
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/walsink/walsink"
 	"github.com/walsink/walsink/checkpoint"
 	"github.com/walsink/walsink/pipeline"
+	"github.com/walsink/walsink/sinks"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -71,16 +72,20 @@ type runner struct {
 type landing struct {
 	*output
 	sink   opened
+	found  []sinks.Finding
 	opened atomic.Pointer[statuser] // nil until the run has opened it
 }
 
 func (a *app) run(ctx context.Context, j *job) error {
-	r, err := a.newRunner(ctx, j)
+	stop := newStopper(ctx, j.drainTimeout, a.note, a.cut).listen()
+	defer stop.close()
+	r, err := a.newRunner(stop.ctx, j)
+	if err != nil && stop.stopped() {
+		return j.stoppedEarly(err)
+	}
 	if err != nil {
 		return err
 	}
-	stop := newStopper(ctx, j.drainTimeout, a.note, a.cut).listen()
-	defer stop.close()
 	meter, interval := newMeter(a.err, -1, r.log)
 	quiet := watch(meter, interval, r.pulse)
 	sum, err := r.pipe.Run(stop.ctx)
@@ -107,6 +112,14 @@ func (j *job) stopped(sum pipeline.Summary, err error) error {
 		return fmt.Errorf("%w: %w", errStopped, err)
 	}
 	return err
+}
+
+// stoppedEarly is the error of a run that a signal ended before it began.
+func (j *job) stoppedEarly(err error) error {
+	if j.follow {
+		return nil
+	}
+	return fmt.Errorf("%w before the start: %w", errStopped, err)
 }
 
 // note prints a line about the run itself.
@@ -140,13 +153,14 @@ func (a *app) newRunner(ctx context.Context, j *job) (*runner, error) {
 	return r, nil
 }
 
-// openSinks opens the stores.
+// openSinks opens the stores, one after the other.
 func (r *runner) openSinks(ctx context.Context, sample sampler) error {
 	for _, o := range r.job.outputs {
 		err := ownState(o.state)
 		l := &landing{output: o}
 		if err == nil {
-			l.sink, err = o.target.open(ctx, sample)
+			w := waiter{r.job.waitStore, r.log, r.job.label(o)}
+			l.sink, l.found, err = o.target.openWaiting(ctx, w, sample)
 		}
 		if err != nil {
 			for _, l := range r.outputs {
@@ -154,6 +168,7 @@ func (r *runner) openSinks(ctx context.Context, sample sampler) error {
 			}
 			return err
 		}
+		warn(r.log, r.job.label(o), l.found)
 		r.outputs = append(r.outputs, l)
 	}
 	return nil
@@ -162,6 +177,7 @@ func (r *runner) openSinks(ctx context.Context, sample sampler) error {
 // pipe is the output as the pipeline opens it, with a look at it for progress.
 func (l *landing) pipe(name string, log *slog.Logger) pipeline.Sink {
 	s := pipeline.Walsink(name, l.sink.sink, outputOptions(l.output, log), checkedEncode(l.sink.encode))
+	s.Findings = l.found
 	open := s.Open
 	s.Open = func(ctx context.Context, restored pipeline.Restored) (pipeline.Output, error) {
 		out, err := open(ctx, restored)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -8,7 +9,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
+// asCommand is the variable that makes the test binary the command itself.
+const asCommand = "WALSINK_TEST_AS_COMMAND"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
 	testscript.Main(m, map[string]func(){"walsink": main})
 }
 

@@ -145,7 +145,7 @@ func (s *Sink) contents() sinks.Finding {
 		f.Found, f.Refuse = plural(parts, "part", "parts")+" and no ledger", true
 		f.Advice = "put the directory " + hidden + " back, or move the parts away to begin again"
 	case foreign > 0:
-		f.Found = plural(foreign, "entry", "entries")+" of others, as "+example
+		f.Found = plural(foreign, "entry", "entries") + " of others, as " + example
 		f.Advice = "who reads everything here reads them too: better a directory of its own"
 	case parts == 0:
 		f.Found = "empty"
