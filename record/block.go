@@ -90,7 +90,8 @@ func (b *Builder) Finish(h *Hasher) []byte {
 // change it and are safe for concurrent use.
 type Block struct {
 	payload []byte
-	ends    []int // end of each record, counted from base
+	ends    []int  // end of each record, counted from base
+	lens    []byte // uvarint length of each record, of a decoded block that is whole
 	base    int
 }
 
@@ -116,7 +117,7 @@ func Decode(src []byte, old Block) (Block, error) {
 	if err != nil {
 		return Block{}, err
 	}
-	return Block{payload: src[:size:size], ends: ends}, nil
+	return Block{payload: src[:size:size], ends: ends, lens: src[size : size+lens]}, nil
 }
 
 // index turns the encoded record lengths into the end of each record.
@@ -180,6 +181,9 @@ func (b Block) All() iter.Seq2[int, []byte] {
 // Slice returns records i up to, but not including, j as a Block over the same
 // bytes.
 func (b Block) Slice(i, j int) Block {
+	if i == 0 && j == len(b.ends) {
+		return b
+	}
 	from, to := b.base, b.base
 	if i > 0 {
 		from = b.ends[i-1]

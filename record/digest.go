@@ -66,6 +66,10 @@ func (h *Hasher) add(payload, lens []byte, n int) {
 
 // Add adds the records of b.
 func (h *Hasher) Add(b Block) {
+	if b.lens != nil {
+		h.add(b.payload, b.lens, len(b.ends))
+		return
+	}
 	h.scratch = h.scratch[:0]
 	prev := b.base
 	for _, end := range b.ends {

@@ -171,7 +171,7 @@ func (l *Log) controlAll(t tier, entries []entry) error {
 	return nil
 }
 
-// settled returns all lanes when the writer has nothing of them any more.
+// settled returns all lanes when nothing of them is on its way any more.
 func (l *Log) settled() []*Lane {
 	l.mu.Lock()
 	lanes := make([]*Lane, 0, len(l.lanes))

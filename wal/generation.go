@@ -21,8 +21,11 @@ type generation struct {
 
 	mu       sync.RWMutex // held shared while st is in use
 	st       store        // nil while not open
-	writable bool         // st was created, not opened
-	lost     error        // why the last sync, in retire, failed
+	created  bool         // st was created, not opened
+	writable bool         // takes entries
+
+	syncing sync.Mutex // after mu
+	lost    error      // why a sync failed, which is final
 }
 
 // errRetired says that a generation takes no more entries.
@@ -46,15 +49,17 @@ func (g *generation) reserve(bytes int64) error {
 	return g.st.reserve(bytes)
 }
 
-// sync makes durable what was appended. It does nothing for a retired one, which
-// was synced before.
+// sync makes durable what was appended. It does nothing for one that was closed,
+// which was synced before.
 func (g *generation) sync() error {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	if !g.writable {
-		return g.lost
+	g.syncing.Lock()
+	defer g.syncing.Unlock()
+	if g.created && g.lost == nil {
+		g.lost = g.st.sync()
 	}
-	return g.st.sync()
+	return g.lost
 }
 
 // syncForeign makes durable what the process before, which was killed, left
@@ -73,18 +78,23 @@ func (l *Log) syncForeign(g *generation) error {
 	}
 }
 
-// retire ends writing: it syncs and closes the store.
+// retire ends writing: it syncs and closes the store. Others can read and sync
+// until it is closed.
 func (g *generation) retire() (size int64, err error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.writable {
+	writable := g.writable
+	g.writable = false
+	g.mu.Unlock()
+	if !writable {
 		return 0, nil
 	}
-	g.writable = false
+	err = g.sync()
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	st := g.st
-	g.st = nil
-	if g.lost = st.sync(); g.lost != nil {
-		return 0, errors.Join(g.lost, st.close())
+	g.st, g.created = nil, false
+	if err != nil {
+		return 0, errors.Join(err, st.close())
 	}
 	if g.lost = st.close(); g.lost != nil {
 		return 0, g.lost
@@ -99,7 +109,7 @@ func (g *generation) abandon() error {
 	if !g.writable {
 		return nil
 	}
-	g.writable, g.lost = false, errRetired
+	g.writable, g.created, g.lost = false, false, errRetired
 	st := g.st
 	g.st = nil
 	return st.close()
@@ -109,7 +119,7 @@ func (g *generation) abandon() error {
 func (g *generation) closeReader() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.st == nil || g.writable {
+	if g.st == nil || g.created {
 		return nil
 	}
 	st := g.st
@@ -168,7 +178,7 @@ func (l *Log) createGeneration(n uint64, small bool) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &generation{number: n, shape: shapeOf(l.opts.GenerationBytes, small), small: small, st: st, writable: true}, nil
+	return &generation{number: n, shape: shapeOf(l.opts.GenerationBytes, small), small: small, st: st, created: true, writable: true}, nil
 }
 
 // dropGeneration removes a generation that nobody needs.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/walsink/walsink/internal/crash"
@@ -26,9 +27,11 @@ type Lane struct {
 	records uint64
 	bytes   uint64
 
-	// The second builder is at home in spare, or on its way through the writer.
-	spare  chan *record.Builder
-	hasher *record.Hasher // of the writer, and of Seal once spare is home
+	// The other builders are at home in spare, or on their way: one can be finished
+	// while one is written.
+	spare    chan *record.Builder
+	settling sync.Mutex     // held by the one who takes all from spare
+	hasher   *record.Hasher // of the finisher, and of Seal once all are home
 
 	// Under Log.mu.
 	laneState
@@ -80,10 +83,12 @@ func (ln *Lane) after(seq uint64) []*batch {
 func (b *batch) needs(n uint64) bool { return slices.Contains(b.generations(), n) }
 
 func newLane(l *Log, name string) *Lane {
-	ln := &Lane{log: l, name: name, spare: make(chan *record.Builder, 1), hasher: record.NewHasher()}
+	ln := &Lane{log: l, name: name, spare: make(chan *record.Builder, spares), hasher: record.NewHasher()}
 	sink, lane, _ := strings.Cut(name, "/")
 	ln.head.Chain = record.Genesis(sink, lane)
-	ln.spare <- nil
+	for range spares {
+		ln.spare <- nil
+	}
 	return ln
 }
 
@@ -157,30 +162,38 @@ func (ln *Lane) grow(ctx context.Context, need int64) error {
 // Pending returns the records and their bytes in the open batch.
 func (ln *Lane) Pending() (records, bytes uint64) { return ln.records, ln.bytes }
 
-// handOff gives the open block to the writer and takes the second builder, for
-// which it waits. If the log fails or closes meanwhile, the records are lost, as
-// they may be: nothing of the batch will be acknowledged.
+// handOff gives the open block away and takes another builder, for which it
+// waits. If the log fails or closes meanwhile, the records are lost, as they may
+// be: nothing of the batch will be acknowledged.
 func (ln *Lane) handOff() {
 	ln.usual = 0
 	if ln.cur.Full() {
 		ln.usual = min(ln.used, 2*record.BlockSize)
 	}
 	j := job{lane: ln, block: ln.cur, promised: ln.allowed}
-	ln.cur, ln.allowed, ln.used = ln.home(), 0, 0
+	ln.cur, ln.allowed, ln.used = <-ln.spare, 0, 0
 	select {
 	case ln.log.jobs <- j:
 	case <-ln.log.quit:
-		j.block.Reset()
-		ln.spare <- j.block
+		j.home()
 	}
 }
 
-// home waits until the writer has nothing of the lane and returns the second
-// builder, which must be put back or replaced.
-func (ln *Lane) home() *record.Builder { return <-ln.spare }
+// spares is how many builders a lane has beside the open one.
+const spares = 2
 
-// settle waits until the writer has written all blocks of the lane.
-func (ln *Lane) settle() { ln.spare <- ln.home() }
+// settle waits until all blocks of the lane have been written.
+func (ln *Lane) settle() {
+	ln.settling.Lock()
+	defer ln.settling.Unlock()
+	var home [spares]*record.Builder
+	for i := range home {
+		home[i] = <-ln.spare
+	}
+	for _, b := range home {
+		ln.spare <- b
+	}
+}
 
 // tip is the end of the last sealed batch. The caller holds Log.mu.
 func (ln *Lane) tip() record.Head {

@@ -19,12 +19,13 @@ type Log struct {
 	opts Options
 	lock *os.File
 
-	failed atomic.Pointer[error] // why nothing is taken any more: a failure, or ErrClosed
-	jobs   chan job              // full blocks for the writer
-	wake   chan struct{}         // for the tender
-	quit   chan struct{}         // closed by Close
-	tasks  sync.WaitGroup        // writer and tender
-	rounds syncRounds
+	failed   atomic.Pointer[error] // why nothing is taken any more: a failure, or ErrClosed
+	jobs     chan job              // full blocks
+	finished chan job              // the same with checksums, for the writer
+	wake     chan struct{}         // for the tender
+	quit     chan struct{}         // closed by Close
+	tasks    sync.WaitGroup        // finisher, writer and tender
+	rounds   syncRounds
 
 	filesMu     sync.Mutex // guards the next three; taken with or without mu, never before it
 	files       backend
@@ -74,14 +75,15 @@ func Open(dir string, opts Options) (*Log, error) {
 	}
 	l := &Log{
 		dir: dir, opts: opts, lock: lock,
-		files:   opts.backend,
-		jobs:    make(chan job),
-		wake:    make(chan struct{}, 1),
-		quit:    make(chan struct{}),
-		changed: make(chan struct{}),
-		lanes:   make(map[string]*Lane),
-		gens:    make(map[uint64]*generation),
-		voids:   make(map[uint64]uint64),
+		files:    opts.backend,
+		jobs:     make(chan job),
+		finished: make(chan job),
+		wake:     make(chan struct{}, 1),
+		quit:     make(chan struct{}),
+		changed:  make(chan struct{}),
+		lanes:    make(map[string]*Lane),
+		gens:     make(map[uint64]*generation),
+		voids:    make(map[uint64]uint64),
 	}
 	if l.files == nil {
 		l.files = &badgerDirs{dir: dir, generation: opts.GenerationBytes, log: opts.Logger}
@@ -89,6 +91,7 @@ func Open(dir string, opts Options) (*Log, error) {
 	if err := l.recover(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open log %s: %w", dir, err), l.closeFiles(), lock.Close())
 	}
+	l.tasks.Go(l.finish)
 	l.tasks.Go(l.write)
 	l.tasks.Go(l.tend)
 	l.kick()

@@ -12,15 +12,35 @@ type job struct {
 	lane     *Lane
 	block    *record.Builder
 	promised int64
+	value    []byte // the encoded block, once it is finished
 }
 
-// write is the task that writes blocks. It takes them one by one from all lanes,
-// so that checksum, digest and copy run beside the goroutines that append.
+// finish is the task that takes full blocks from all lanes, one by one, and
+// computes checksums and digests, beside the goroutines that append and the one
+// that writes.
+func (l *Log) finish() {
+	for {
+		select {
+		case j := <-l.jobs:
+			j.value = j.block.Finish(j.lane.hasher)
+			select {
+			case l.finished <- j:
+			case <-l.quit:
+				j.home()
+				return
+			}
+		case <-l.quit:
+			return
+		}
+	}
+}
+
+// write is the task that writes finished blocks.
 func (l *Log) write() {
 	var key []byte
 	for {
 		select {
-		case j := <-l.jobs:
+		case j := <-l.finished:
 			key = l.writeBlock(j, key)
 		case <-l.quit:
 			return
@@ -28,26 +48,30 @@ func (l *Log) write() {
 	}
 }
 
-// writeBlock writes a block, or latches the log, and sends the builder home.
-func (l *Log) writeBlock(j job, key []byte) []byte {
-	value := j.block.Finish(j.lane.hasher)
-	for {
-		g, b := l.target(j.lane)
-		key = blockKey(key, b.id, b.blocks)
-		err := l.failure()
-		if err == nil {
-			err = g.append(entry{key, value})
-		}
-		if l.written(j, g, b, entry{key, value}, err) {
-			break
-		}
-	}
-	crash.Point(crash.AppendBlock)
+// home gives the block's memory back to its lane.
+func (j job) home() {
 	if j.block.Size() > 4*record.BlockSize {
 		j.block = new(record.Builder)
 	}
 	j.block.Reset()
 	j.lane.spare <- j.block
+}
+
+// writeBlock writes a block, or latches the log, and sends the builder home.
+func (l *Log) writeBlock(j job, key []byte) []byte {
+	for {
+		g, b := l.target(j.lane)
+		key = blockKey(key, b.id, b.blocks)
+		err := l.failure()
+		if err == nil {
+			err = g.append(entry{key, j.value})
+		}
+		if l.written(j, g, b, entry{key, j.value}, err) {
+			break
+		}
+	}
+	crash.Point(crash.AppendBlock)
+	j.home()
 	return key
 }
 

@@ -57,7 +57,7 @@ func runHelp() string {
 
 // openBytes is when a checkpoint is taken before its time, so that the store has
 // work while input is read fast.
-const openBytes = 64 << 20
+const openBytes = 16 << 20
 
 // A runner is one run of a job.
 type runner struct {
