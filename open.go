@@ -181,7 +181,7 @@ func (o *Output) damaged(claims []claim) (bool, error) {
 		if f := o.opts.Flush; (f.Stateful || f.NoReplay) && f.Accept&committer.AcceptLoss == 0 {
 			return true, fmt.Errorf("%w: %w", committer.ErrStateBehind, l.Broken)
 		}
-		o.opts.Logger.Error("the log has lost batches, the source goes back to what the store has", "sink", o.id, "error", l.Broken)
+		o.opts.Logger.Error("the log has lost batches, the source goes back to what the store has", "output", o.id, "lane", l.Name, "error", l.Broken)
 		return true, nil
 	}
 	return false, nil
@@ -225,7 +225,7 @@ func (o *Output) settle() error {
 		}
 		if sealed := o.log.Sealed(); sealed < r.Checkpoint {
 			o.opts.Logger.Warn("the log does not have the checkpoint that the state was restored from",
-				"sink", o.id, "restored", r.Checkpoint, "sealed", sealed, "completed", done)
+				"output", o.id, "restored", r.Checkpoint, "sealed", sealed, "completed", done)
 		} else if err := o.log.Complete(r.Checkpoint, r.Position); err != nil {
 			return err
 		}
@@ -289,7 +289,7 @@ func (o *Output) recover(ctx context.Context, claims []claim) error {
 	if n := len(o.barriers); n > 0 {
 		o.last = max(o.last, o.barriers[n-1].Checkpoint)
 	}
-	o.opts.Logger.Warn("starting from the ledger, without local log", "sink", o.id,
+	o.opts.Logger.Warn("starting from the ledger, without local log", "output", o.id,
 		"checkpoint", plan.Checkpoint, "lanes", len(plan.Lanes), "barriers", len(plan.Barriers))
 	return nil
 }

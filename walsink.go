@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/walsink/walsink/committer"
@@ -65,6 +66,8 @@ type Options struct {
 	// than that of Restored: the caller must not go on from its state. Nil: the log's
 	// newest.
 	Restored *Barrier
+	// Observer is told what happens up to the seal; Flush.Observer is told the rest.
+	Observer Observer
 	// Logger gets what an operator may want to know. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -74,7 +77,7 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.Default()
 	}
 	if o.Log.Logger == nil {
-		o.Log.Logger = o.Logger
+		o.Log.Logger = o.Logger.With("output", o.ID)
 	}
 	if o.Flush.Logger == nil {
 		o.Flush.Logger = o.Logger
@@ -123,6 +126,9 @@ type Lane struct {
 	log    *wal.Lane
 	replay *committer.Replay // not nil while the store has it already
 	last   uint64            // checkpoint of the lane's last batch
+
+	again   uint64        // records given to replay since the last seal
+	skipped atomic.Uint64 // records given to replay and sealed
 }
 
 // Append adds a copy of rec, which is in the sink's wire form, to the open batch
@@ -148,9 +154,14 @@ func (l *Lane) Append(ctx context.Context, rec []byte) error {
 		}
 	}
 	if l.replay != nil {
+		l.again++
 		return l.replay.Append(rec)
 	}
-	return l.log.Append(ctx, rec)
+	err := l.log.Append(ctx, rec)
+	if f := l.out.opts.Observer.Appended; f != nil && err == nil {
+		f(ctx, l.name)
+	}
+	return err
 }
 
 // Lane returns the lane of that name. A new lane gets its ledger entry here, and
@@ -352,15 +363,19 @@ func (l *Lane) seal(n uint64, pos []byte, force bool) (bool, error) {
 		if err := l.replay.Seal(n, pos); err != nil {
 			return false, err
 		}
-		l.last = n
+		l.skipped.Add(l.again)
+		l.last, l.again = n, 0
 		if l.replay.Done() {
 			l.replay = nil
 		}
 		return false, nil
 	}
-	_, ok, err := l.log.Seal(n, pos, l.out.sink.Info().Format, force)
+	b, ok, err := l.log.Seal(n, pos, l.out.sink.Info().Format, force)
 	if ok {
 		l.last = n
+		if f := l.out.opts.Observer.Sealed; f != nil {
+			f(l.name, b)
+		}
 	}
 	return ok, err
 }
@@ -460,9 +475,15 @@ type Status struct {
 func (o *Output) Status() Status {
 	info := o.sink.Info()
 	n, _ := o.log.Completed()
+	lanes := o.eng.Status()
+	for i := range lanes {
+		if l, err := o.lookUp(lanes[i].Lane); l != nil && err == nil {
+			lanes[i].Skipped += l.skipped.Load()
+		}
+	}
 	return Status{
 		ID: o.id, Sink: info.Name, Target: info.Target, Guarantee: info.Guarantee.String(),
-		Completed: n, Lanes: o.eng.Status(), Log: o.log.Stat(), At: time.Now(),
+		Completed: n, Lanes: lanes, Log: o.log.Stat(), At: time.Now(),
 	}
 }
 

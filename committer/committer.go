@@ -51,6 +51,7 @@ func New(sink sinks.Sink, id string, log Log, opts Options) (*Committer, error) 
 		sink: sink, info: info, id: id, log: log, opts: opts.withDefaults(),
 		stop: make(chan struct{}), failed: make(chan struct{}), lanes: make(map[string]*lane),
 	}
+	c.opts.Logger = c.opts.Logger.With("output", id)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.finish = sync.OnceValue(c.close)
 	return c, nil
@@ -70,9 +71,9 @@ func (c *Committer) acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, s
 			return nil, mark, err
 		}
 		wait := backoff(c.opts.RetryMin, c.opts.RetryMax, attempt)
-		c.opts.Logger.Warn("lane not acquired, trying again", "lane", id.Lane, "kind", kind.String(), "err", err, "wait", wait)
+		c.opts.Logger.Warn("lane not acquired, trying again", "lane", id.Lane, "attempt", attempt, "kind", kind.String(), "error", err, "wait", wait)
 		if f := c.opts.Observer.Retrying; f != nil {
-			f(id.Lane, kind, err, wait)
+			f(id.Lane, Retry{Kind: kind, Err: err, Wait: wait, Attempt: attempt})
 		}
 		if !c.sleep(ctx, wait) {
 			return nil, mark, errors.Join(c.ended(ctx), err)
@@ -91,12 +92,14 @@ func (c *Committer) ended(ctx context.Context) error {
 func (c *Committer) newLane(id sinks.LaneID, handle sinks.Lane, mark sinks.Mark) *lane {
 	key := id.String()
 	head, _, _ := c.log.Head(key)
-	return &lane{
-		c: c, id: id, key: key, info: c.info, opts: c.opts, log: c.opts.Logger,
+	l := &lane{
+		c: c, id: id, key: key, info: c.info, opts: c.opts, log: c.opts.Logger.With("lane", id.Lane), ctx: c.ctx,
 		handle: handle, mark: mark, src: newSource(c.log, key), notes: make(map[uint64]note), opened: head.Seq,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), changed: make(chan struct{}),
 		status: LaneStatus{Lane: id.Lane, State: StateIdle, Mark: mark},
 	}
+	l.src.timed = c.opts.Observer.Flushed != nil
+	return l
 }
 
 // Notify says that a checkpoint completed: the workers look into the log.

@@ -443,11 +443,11 @@ func TestBackoff(t *testing.T) {
 		w := newWorld(t)
 		w.opts.RetryMin, w.opts.RetryMax = 100*time.Millisecond, 2*time.Second
 		var waits []time.Duration
-		w.opts.Observer.Retrying = func(_ string, k sinks.Kind, err error, wait time.Duration) {
-			if k != sinks.Transient || err == nil {
-				t.Errorf("told of %v, %v", k, err)
+		w.opts.Observer.Retrying = func(_ string, r committer.Retry) {
+			if r.Kind != sinks.Transient || r.Err == nil || r.Attempt != len(waits)+1 || r.Checkpoint != 1 || r.Batch != 1 {
+				t.Errorf("told of %+v", r)
 			}
-			waits = append(waits, wait)
+			waits = append(waits, r.Wait)
 		}
 		w.open()
 		w.sink.flush = times(200, sinks.Transient, false)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -14,15 +15,20 @@ import (
 
 // perform tries a step until the mark says that it is in, or that the mark has
 // moved. An error stops the lane.
-func (l *lane) perform(st *step) error {
+func (l *lane) perform(st *step) (err error) {
 	start := time.Now()
+	l.phases = Phases{}
+	if f := l.opts.Observer.Flushing; f != nil {
+		ctx, done := f(l.c.ctx, l.id.Lane, st.info())
+		l.ctx = ctx
+		defer func() { l.ctx = l.c.ctx; done(err) }()
+	}
 	for attempt := 1; ; attempt++ {
 		l.setState(StateFlushing)
 		crash.Point(crash.FlushMarkRead)
-		ctx, cancel := l.context(l.opts.StepTimeout)
-		res, err := l.handle.Flush(ctx, &st.Step)
-		cancel()
+		res, err := l.attempt(st)
 		if err == nil {
+			st.rejected = res.Rejected
 			return l.flushed(st, res, start)
 		}
 		again, err := l.failed(st, err, attempt, start)
@@ -30,6 +36,17 @@ func (l *lane) perform(st *step) error {
 			return err
 		}
 	}
+}
+
+// attempt calls the sink once.
+func (l *lane) attempt(st *step) (sinks.Result, error) {
+	ctx, cancel := l.context(l.opts.StepTimeout)
+	defer cancel()
+	begin, read := time.Now(), st.read
+	res, err := l.handle.Flush(ctx, &st.Step)
+	l.phases.Read += st.read - read
+	l.phases.Store += time.Since(begin) - (st.read - read)
+	return res, err
 }
 
 // flushed deals with a step that the sink says is in.
@@ -58,23 +75,43 @@ func (l *lane) in(st *step, next sinks.Mark, settled bool, start time.Time) erro
 		crash.Point(crash.FlushChunkFirst)
 	}
 	dead := int64(next.Dead - st.Prev.Dead)
+	noted := time.Now()
 	if err := l.adopt(next); err != nil {
 		return err
 	}
-	info := StepInfo{
-		Checkpoint: st.parts[len(st.parts)-1].batch.Checkpoint, Batches: len(st.parts), Bytes: st.Bytes,
-		Records: int64(next.Records - st.Prev.Records), Dead: dead, Settled: settled,
-	}
-	if st.Next.Partial != nil {
-		info.Batches = 0
-	} else {
+	l.phases.Commit = time.Since(noted)
+	info := st.info()
+	info.Records, info.Dead, info.Settled, info.Phases = int64(next.Records-st.Prev.Records), dead, settled, l.phases
+	if st.Next.Partial == nil {
 		l.since = time.Time{}
 	}
 	l.count(info)
-	if f := l.opts.Observer.Flushed; f != nil {
-		f(l.id.Lane, info, time.Since(start))
-	}
+	l.tell(st, info, time.Since(start))
 	return nil
+}
+
+// tell reports a step that is in.
+func (l *lane) tell(st *step, info StepInfo, took time.Duration) {
+	if l.log.Enabled(l.ctx, slog.LevelDebug) {
+		l.log.Debug("flushed", "checkpoint", info.Checkpoint, "batch", info.Last, "batches", info.Batches, "records", info.Records,
+			"dead", info.Dead, "bytes", info.Bytes, "settled", info.Settled, "took", took)
+	}
+	if f := l.opts.Observer.Flushed; f != nil {
+		f(l.id.Lane, info, took)
+	}
+	f := l.opts.Observer.Dead
+	if f == nil || info.Dead == 0 {
+		return
+	}
+	for _, d := range st.Dead {
+		f(l.id.Lane, d.Checkpoint, d.Reject)
+	}
+	for _, r := range st.rejected {
+		f(l.id.Lane, st.Batches[r.Batch].Checkpoint, r)
+	}
+	for range info.Dead - info.Lost - int64(len(st.Dead)+len(st.rejected)) {
+		f(l.id.Lane, info.Checkpoint, sinks.Reject{})
+	}
 }
 
 // failed decides what to do after an error of Flush. With again, the same step
@@ -127,7 +164,7 @@ func (l *lane) moved(m sinks.Mark) error {
 		return err
 	}
 	l.since = time.Time{}
-	l.log.Warn("the mark moved, going on from there", "lane", l.id.Lane, "batch", m.Seq, "checkpoint", m.Checkpoint)
+	l.log.Warn("the mark moved, going on from there", "checkpoint", m.Checkpoint, "batch", m.Seq)
 	return l.adopt(m)
 }
 
@@ -196,7 +233,7 @@ func (l *lane) note(p part, s split) error {
 		return l.wrap("note dead letters", p.batch.Checkpoint, err)
 	}
 	l.notes[p.batch.Seq] = note{Dead: s}
-	l.log.Warn("records put aside", "lane", l.id.Lane, "checkpoint", p.batch.Checkpoint, "dead", len(s))
+	l.log.Warn("records put aside", "checkpoint", p.batch.Checkpoint, "batch", p.batch.Seq, "dead", len(s))
 	return nil
 }
 
@@ -220,7 +257,8 @@ func (l *lane) settle() (sinks.Mark, error) {
 		}
 		if d := time.Since(start); d >= l.opts.UnknownAfter {
 			err = fmt.Errorf("the outcome of the flush is unknown since %s: %w", d.Round(time.Second), err)
-			l.log.Error("outcome unknown", "lane", l.id.Lane, "since", d, "err", err)
+			checkpoint, batch := l.at()
+			l.log.Error("outcome unknown", "checkpoint", checkpoint, "batch", batch, "since", d, "error", err)
 		}
 		l.failing(kind, err)
 		if err := l.pause(StateVerifying, kind, err, attempt); err != nil {
@@ -235,9 +273,11 @@ func (l *lane) readMark() (sinks.Mark, error) {
 	ctx, cancel := l.context(l.opts.MarkTimeout)
 	if l.c.ctx.Err() != nil {
 		cancel()
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(l.c.ctx), l.opts.CloseTimeout/2)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(l.ctx), l.opts.CloseTimeout/2)
 	}
 	defer cancel()
+	begin := time.Now()
+	defer func() { l.phases.Verify += time.Since(begin) }()
 	return l.handle.Mark(ctx)
 }
 
@@ -245,9 +285,15 @@ func (l *lane) readMark() (sinks.Mark, error) {
 func (l *lane) pause(state State, kind sinks.Kind, err error, attempt int) error {
 	wait := backoff(l.opts.RetryMin, l.opts.RetryMax, attempt)
 	l.retrying(state, wait)
-	if f := l.opts.Observer.Retrying; f != nil {
-		f(l.id.Lane, kind, err, wait)
+	r := Retry{Kind: kind, Err: err, Wait: wait, Attempt: attempt}
+	r.Checkpoint, r.Batch = l.at()
+	if l.log.Enabled(l.ctx, slog.LevelDebug) {
+		l.log.Debug("trying again", "checkpoint", r.Checkpoint, "batch", r.Batch, "attempt", attempt, "kind", kind.String(), "error", err, "wait", wait)
 	}
+	if f := l.opts.Observer.Retrying; f != nil {
+		f(l.id.Lane, r)
+	}
+	defer func(begin time.Time) { l.phases.Wait += time.Since(begin) }(time.Now())
 	if !l.c.sleep(l.c.ctx, wait) {
 		return errStopping
 	}

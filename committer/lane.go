@@ -35,6 +35,8 @@ type lane struct {
 	notes  map[uint64]note // by Seq, of batches not yet in, as they were noted
 	opened uint64          // end of the log when the lane was opened; up to it nothing waits
 	since  time.Time       // when the worker first saw what is pending now
+	ctx    context.Context // of the calls of the sink for the step under way
+	phases Phases          // of the step under way
 
 	wake chan struct{} // holds one token
 	done chan struct{} // closed when the worker has ended
@@ -301,11 +303,21 @@ func (l *lane) adopt(m sinks.Mark) error {
 	return nil
 }
 
+// at is where the lane is: the first batch that is not in, or the last that is.
+func (l *lane) at() (checkpoint, batch uint64) {
+	for _, b := range l.todo {
+		if b.Seq > l.mark.Seq {
+			return b.Checkpoint, b.Seq
+		}
+	}
+	return l.mark.Checkpoint, l.mark.Seq
+}
+
 func (l *lane) wrap(op string, checkpoint uint64, err error) error {
 	return fmt.Errorf("%s lane %s checkpoint %d: %w", op, l.id, checkpoint, err)
 }
 
 // context returns the context of one call of the sink.
 func (l *lane) context(d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(l.c.ctx, d)
+	return context.WithTimeout(l.ctx, d)
 }

@@ -70,6 +70,20 @@ func viewOf(log Log, key string) view {
 	return v
 }
 
+// covered counts the records that the mark has and that the log did not know to be
+// in.
+func (v view) covered(m sinks.Mark) (records uint64) {
+	if _, ok := v.connect(m); !ok {
+		return 0
+	}
+	for _, b := range v.batches {
+		if v.committed < b.Seq && b.Seq <= m.Seq {
+			records += b.Records
+		}
+	}
+	return records
+}
+
 // floor is the Seq below which nothing is retained: all up to it was dropped,
 // and so was committed.
 func (v view) floor() uint64 {

@@ -67,10 +67,11 @@ func (c *Committer) OpenAll(ctx context.Context, names []string, check func([]Op
 // A candidate is a lane that was taken over and is not open yet.
 type candidate struct {
 	verdict
-	id     sinks.LaneID
-	handle sinks.Lane
-	stored sinks.Mark // as it was read
-	begun  bool
+	id      sinks.LaneID
+	handle  sinks.Lane
+	stored  sinks.Mark // as it was read
+	skipped uint64     // records that stored has and that the log did not know to be in
+	begun   bool
 }
 
 // candidate takes a lane over and decides about it.
@@ -85,7 +86,8 @@ func (c *Committer) candidate(ctx context.Context, name string) (*candidate, err
 	}
 	if f.handle, f.stored, err = c.acquire(ctx, f.id); err == nil {
 		crash.Point(crash.FenceRaised)
-		f.verdict = decide(viewOf(c.log, f.id.String()), f.stored, c.opts)
+		v := viewOf(c.log, f.id.String())
+		f.verdict, f.skipped = decide(v, f.stored, c.opts), v.covered(f.stored)
 		err = f.err
 	}
 	if err != nil {
@@ -115,7 +117,7 @@ func (c *Committer) settle(f *candidate) {
 	}
 	if f.handle != nil {
 		if err := f.handle.Close(); err != nil {
-			c.opts.Logger.Warn("lane not released", "lane", f.id.Lane, "err", err)
+			c.opts.Logger.Warn("lane not released", "lane", f.id.Lane, "error", err)
 		}
 	}
 	c.mu.Lock()
@@ -126,12 +128,13 @@ func (c *Committer) settle(f *candidate) {
 // begin starts the worker of a candidate.
 func (c *Committer) begin(f *candidate) error {
 	l := c.newLane(f.id, f.handle, f.Mark)
+	l.status.Skipped = f.skipped
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return ErrClosed
 	}
-	c.opts.Logger.Info("lane open", "lane", f.id.Lane, "outcome", f.Outcome.String(), "batch", f.Mark.Seq, "checkpoint", f.Mark.Checkpoint)
+	c.opts.Logger.Info("lane open", "lane", f.id.Lane, "checkpoint", f.Mark.Checkpoint, "batch", f.Mark.Seq, "outcome", f.Outcome.String())
 	f.begun, c.lanes[f.id.Lane] = true, l
 	go l.run()
 	return nil
@@ -148,7 +151,8 @@ func (c *Committer) enact(ctx context.Context, f *candidate) error {
 		step = f.lose.lostStep(f.id, f.stored)
 	}
 	if step != nil {
-		c.opts.Logger.Warn("writing the mark on an operator's word", "lane", f.id.Lane, "from", f.stored.Seq, "to", step.Next.Seq)
+		c.opts.Logger.Warn("writing the mark on an operator's word", "lane", f.id.Lane, "checkpoint", step.Next.Checkpoint, "batch", step.Next.Seq,
+			"from", f.stored.Seq)
 		if _, err := f.handle.Flush(ctx, step); err != nil {
 			return fmt.Errorf("write mark: %w", err)
 		}

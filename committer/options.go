@@ -3,8 +3,6 @@ package committer
 import (
 	"log/slog"
 	"time"
-
-	"github.com/walsink/walsink/sinks"
 )
 
 // Options of a Committer. The zero value is ready to use: flush at once, retry
@@ -54,7 +52,7 @@ type Options struct {
 	DeadLetters bool
 	DeadLimit   int
 
-	// Observer is told what happens. Its functions must not block.
+	// Observer is told what happens.
 	Observer Observer
 	// Logger gets what a person should know. The default discards it.
 	Logger *slog.Logger
@@ -70,30 +68,6 @@ const (
 	// AcceptLoss goes on where records may be missing from the store for ever.
 	AcceptLoss
 )
-
-// An Observer is a set of functions, any of which may be nil, that are called by
-// the workers. It is for metrics.
-type Observer struct {
-	// Flushed is called after each step that is in the store. Took is the time
-	// from the first attempt.
-	Flushed func(lane string, step StepInfo, took time.Duration)
-	// Retrying is called before the wait for another attempt.
-	Retrying func(lane string, kind sinks.Kind, err error, wait time.Duration)
-	// Stopped is called when a lane stops because of err.
-	Stopped func(lane string, err error)
-}
-
-// A StepInfo describes a step that is in the store.
-type StepInfo struct {
-	// Checkpoint is that of the last batch of which the step had records.
-	Checkpoint uint64
-	// Batches is the number of batches that ended in the step.
-	Batches int
-	// Records, Dead and Bytes are of the step; Bytes without dead records.
-	Records, Dead, Bytes int64
-	// Settled says that no answer of the store, but the mark, told so.
-	Settled bool
-}
 
 func (o Options) withDefaults() Options {
 	def := func(d *time.Duration, v time.Duration) {

@@ -70,6 +70,11 @@ type Counters struct {
 	Batches uint64 `json:"batches"`
 	Records uint64 `json:"records"`
 	Dead    uint64 `json:"dead"`
+	// Bytes are those of Records.
+	Bytes uint64 `json:"bytes"`
+	// Skipped are records that the log did not know to be in the store, and that
+	// were found there when the lane was opened, or came again and were compared.
+	Skipped uint64 `json:"skipped"`
 	// Errors counts errors of the sink by kind. Cancelled are those that did not
 	// return within StepTimeout or MarkTimeout; those cut short by Close do not count.
 	Errors map[string]uint64 `json:"errors,omitempty"`
@@ -153,6 +158,7 @@ func (l *lane) count(s StepInfo) {
 		st.Batches += uint64(s.Batches)
 		st.Records += uint64(s.Records)
 		st.Dead += uint64(s.Dead)
+		st.Bytes += uint64(s.Bytes)
 	})
 }
 
@@ -168,7 +174,8 @@ func (l *lane) ended(err error) {
 	l.update(func(st *LaneStatus) {
 		st.State, st.Mark, st.LastError, st.LastErrorAt = StateStopped, l.mark, err.Error(), time.Now()
 	})
-	l.log.Error("lane stopped", "lane", l.id.Lane, "err", err)
+	checkpoint, batch := l.at()
+	l.log.Error("lane stopped", "checkpoint", checkpoint, "batch", batch, "error", err)
 	l.c.fail()
 	if f := l.opts.Observer.Stopped; f != nil {
 		f(l.id.Lane, err)

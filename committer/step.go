@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
@@ -34,6 +35,22 @@ type step struct {
 	sinks.Step
 	parts   []part
 	readErr error // why Runs ended early: the log could not be read
+
+	rejected []sinks.Reject // by the sink, in the attempt that succeeded
+	read     time.Duration  // time in Runs that was not the sink's
+}
+
+// info describes the step as it is to be.
+func (st *step) info() StepInfo {
+	last := st.parts[len(st.parts)-1].batch
+	i := StepInfo{
+		Checkpoint: last.Checkpoint, First: st.parts[0].batch.Seq, Last: last.Seq, Batches: len(st.parts),
+		Records: st.Records, Dead: int64(len(st.Dead)), Lost: int64(st.Lost), Bytes: st.Bytes,
+	}
+	if st.Next.Partial != nil {
+		i.Batches = 0
+	}
+	return i
 }
 
 // A source reads the batches of one lane.
@@ -41,6 +58,7 @@ type source struct {
 	log    Log
 	key    string
 	cursor cursor
+	timed  bool // measure reading
 }
 
 func newSource(log Log, key string) *source {
@@ -133,6 +151,10 @@ func (s *source) letters(i int, p part, dead split) (out []sinks.DeadLetter, siz
 func (s *source) runs(st *step) iter.Seq2[sinks.Run, error] {
 	return func(yield func(sinks.Run, error) bool) {
 		st.readErr = nil
+		if s.timed {
+			yield = st.timed(yield)
+			defer st.clock(time.Now())
+		}
 		for i, p := range st.parts {
 			read := s.cursor.part
 			if p.from == 0 && p.ends() {
@@ -149,6 +171,18 @@ func (s *source) runs(st *step) iter.Seq2[sinks.Run, error] {
 		}
 	}
 }
+
+// timed takes the time that yield takes off from that of reading; clock adds all of
+// it.
+func (st *step) timed(yield func(sinks.Run, error) bool) func(sinks.Run, error) bool {
+	return func(r sinks.Run, err error) bool {
+		begin := time.Now()
+		defer func() { st.read -= time.Since(begin) }()
+		return yield(r, err)
+	}
+}
+
+func (st *step) clock(begin time.Time) { st.read += time.Since(begin) }
 
 // good yields b without its dead records.
 func good(i int, p part, first uint64, b record.Block, yield func(sinks.Run, error) bool) bool {

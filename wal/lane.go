@@ -35,14 +35,15 @@ type Lane struct {
 
 	// Under Log.mu.
 	laneState
-	known   bool     // Head answers
-	stored  bool     // a lane state was written
-	written uint64   // head.Seq in the last one that was written
-	batches []*batch // held, in order of Seq: committed, completed, sealed
-	aside   []*batch // set aside, until their time is over
-	cut     []*batch // behind damage, until Reset sets them aside
-	batch   *batch   // the open one; nil before its first block
-	broken  error    // damage; no records are taken
+	known   bool                            // Head answers
+	stored  bool                            // a lane state was written
+	written uint64                          // head.Seq in the last one that was written
+	batches []*batch                        // held, in order of Seq: committed, completed, sealed
+	aside   []*batch                        // set aside, until their time is over
+	cut     []*batch                        // behind damage, until Reset sets them aside
+	batch   *batch                          // the open one; nil before its first block
+	taken   struct{ records, bytes uint64 } // sealed since Open
+	broken  error                           // damage; no records are taken
 }
 
 // A batch is what the log knows about the records between two checkpoints.
@@ -266,6 +267,8 @@ func (l *Log) seal(ln *Lane, checkpoint uint64, position []byte, format string) 
 	b.Batch, b.footer = sealed, g.number
 	ln.batches = append(ln.batches, b)
 	ln.batch, ln.stored = nil, true
+	ln.taken.records += sealed.Records
+	ln.taken.bytes += sealed.Bytes
 	ln.hasher.Reset()
 	l.sealed = append(l.sealed, b)
 	return sealed, nil

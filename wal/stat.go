@@ -33,6 +33,8 @@ type LaneStat struct {
 	Pending      int    `json:"pending"`       // completed batches, not committed
 	PendingBytes int64  `json:"pending_bytes"` // record bytes in those
 	Retained     int    `json:"retained"`      // committed batches, still held
+	Records      uint64 `json:"records"`       // sealed since Open
+	Bytes        uint64 `json:"bytes"`         // those of the records
 	Broken       error  `json:"-"`             // damage; no records are taken
 }
 
@@ -45,7 +47,7 @@ func (l *Log) Stat() Stat {
 		Waiting: l.hungry, Failed: l.failure(), Damage: slices.Clone(l.damage),
 	}
 	for _, ln := range l.lanes {
-		st := LaneStat{Name: ln.name, Head: ln.head.Seq, Committed: ln.committed, Broken: ln.broken}
+		st := LaneStat{Name: ln.name, Head: ln.head.Seq, Committed: ln.committed, Records: ln.taken.records, Bytes: ln.taken.bytes, Broken: ln.broken}
 		for _, b := range ln.batches {
 			switch {
 			case b.Seq <= ln.committed:

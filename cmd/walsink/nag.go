@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/walsink/walsink/sinks"
+	"github.com/walsink/walsink/committer"
 )
 
 // A nagger says that a store does not take a lane: at once, and then once per
@@ -23,7 +23,7 @@ func newNagger(log *slog.Logger) *nagger {
 }
 
 // retrying is committer.Observer.Retrying.
-func (n *nagger) retrying(lane string, _ sinks.Kind, err error, wait time.Duration) {
+func (n *nagger) retrying(lane string, r committer.Retry) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
@@ -31,5 +31,6 @@ func (n *nagger) retrying(lane string, _ sinks.Kind, err error, wait time.Durati
 		return
 	}
 	n.last[lane] = now
-	n.log.Warn("the store does not take it, trying again", "lane", lane, "wait", wait.Round(time.Millisecond), "error", err)
+	n.log.Warn("the store does not take it, trying again", "lane", lane, "checkpoint", r.Checkpoint, "batch", r.Batch, "attempt", r.Attempt,
+		"wait", r.Wait.Round(time.Millisecond), "error", r.Err)
 }

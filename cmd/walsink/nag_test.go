@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/walsink/walsink/committer"
 	"github.com/walsink/walsink/sinks"
 )
 
@@ -16,9 +17,10 @@ func TestNaggerSaysItOncePerInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		n := newNagger(slog.New(slog.NewTextHandler(&out, nil)))
+		r := committer.Retry{Kind: sinks.Transient, Err: errors.New("full"), Wait: time.Second}
 		for range 25 {
-			n.retrying("000", sinks.Transient, errors.New("full"), time.Second)
-			n.retrying("001", sinks.Transient, errors.New("full"), time.Second)
+			n.retrying("000", r)
+			n.retrying("001", r)
 			time.Sleep(time.Second)
 		}
 		if got := strings.Count(out.String(), "lane=000"); got != 3 {
