@@ -1,6 +1,7 @@
 package walsink
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -27,10 +28,18 @@ func Open(ctx context.Context, sink sinks.Sink, opts Options) (*Output, error) {
 	o := &Output{id: opts.ID, opts: opts, sink: sink, lanes: make(map[string]*Lane), opening: make(chan struct{}, 1)}
 	o.valid, _ = sink.(sinks.Validator)
 	if err := o.open(ctx); err != nil {
+		if errors.Is(err, ErrNew) {
+			o.sink = keptOpen{sink}
+		}
 		return nil, errors.Join(fmt.Errorf("open sink %q: %w", opts.ID, err), o.release())
 	}
 	return o, nil
 }
+
+// keptOpen is a sink that its output does not close.
+type keptOpen struct{ sinks.Sink }
+
+func (keptOpen) Close() error { return nil }
 
 func (o *Output) open(ctx context.Context) error {
 	if o.opts.Dir == "" {
@@ -53,10 +62,18 @@ func (o *Output) open(ctx context.Context) error {
 	if o.eng, err = committer.New(o.sink, o.id, log, o.opts.Flush); err != nil {
 		return err
 	}
-	names, err := o.laneNames(ctx)
+	known, err := o.knownLanes(ctx)
 	if err != nil {
 		return err
 	}
+	done, _ := o.log.Completed()
+	fresh := len(known) == 0 && done == 0
+	if fresh && o.opts.RefuseNew {
+		return ErrNew
+	}
+	names := slices.Concat(o.opts.Lanes, known)
+	slices.Sort(names)
+	names = slices.Compact(names)
 	lost := false
 	found, err := o.eng.OpenAll(ctx, names, func(found []committer.Opening) (err error) {
 		lost, err = o.consider(ctx, o.claims(names, found))
@@ -74,8 +91,11 @@ func (o *Output) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if lost {
+	switch b := o.opts.Begin; {
+	case lost:
 		return o.recover(ctx, marks)
+	case fresh && b != nil && b.Checkpoint > 0:
+		return o.begin(ctx, b)
 	}
 	return nil
 }
@@ -230,12 +250,40 @@ func (o *Output) settle() error {
 			return err
 		}
 	}
+	if n := o.opts.Completed; n > done && o.log.Sealed() >= n {
+		_, end := o.log.Completed()
+		if p, ok := o.log.SealedEnd(n); ok {
+			end = p
+		}
+		if err := o.log.Complete(n, end); err != nil {
+			return err
+		}
+	}
 	return o.log.Truncate()
 }
 
-// laneNames are the lanes of this sink id that options, log and store know.
-func (o *Output) laneNames(ctx context.Context) ([]string, error) {
-	names := slices.Clone(o.opts.Lanes)
+// begin makes the place known at which a new sink id begins: each lane gets a batch
+// without records that ends there.
+func (o *Output) begin(ctx context.Context, b *Barrier) error {
+	for _, l := range o.laneList() {
+		if _, err := l.seal(b.Checkpoint, b.Position, true); err != nil {
+			return err
+		}
+	}
+	if err := o.log.SealDone(b.Checkpoint); err != nil {
+		return err
+	}
+	if err := o.log.Complete(b.Checkpoint, b.Position); err != nil {
+		return err
+	}
+	o.position, o.last = bytes.Clone(b.Position), b.Checkpoint
+	o.eng.Notify()
+	return o.eng.Drain(ctx)
+}
+
+// knownLanes are the lanes of this sink id that log and store know.
+func (o *Output) knownLanes(ctx context.Context) ([]string, error) {
+	var names []string
 	for _, key := range o.log.Lanes() {
 		if name, ok := strings.CutPrefix(key, o.id+"/"); ok {
 			names = append(names, name)
@@ -250,8 +298,7 @@ func (o *Output) laneNames(ctx context.Context) ([]string, error) {
 			names = append(names, m.Lane)
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	return names, nil
 }
 
 // recover starts from the ledger: the local log is lost, or older or younger

@@ -35,6 +35,9 @@ var (
 	// ErrForeignState says that the state directory belongs to another sink id,
 	// whose source position would be taken for that of this one.
 	ErrForeignState = errors.New("the state directory belongs to another sink id")
+	// ErrNew says that neither log nor ledger knows the sink id, and that Options.RefuseNew
+	// wants one that is known. Nothing was written, and the sink is still open.
+	ErrNew = errors.New("neither log nor ledger knows the sink id")
 )
 
 // Options configure an Output. Dir and ID are required.
@@ -68,6 +71,17 @@ type Options struct {
 	Restored *Barrier
 	// Observer is told what happens up to the seal; Flush.Observer is told the rest.
 	Observer Observer
+	// Completed is a checkpoint that the caller knows to be complete, from another output
+	// of the same job. If this log has sealed it, it counts as complete here too, up to
+	// where this output sealed it. 0: none.
+	Completed uint64
+	// RefuseNew makes Open fail with ErrNew if neither log nor ledger knows the sink id.
+	// It leaves the sink open then, for another Open.
+	RefuseNew bool
+	// Begin is where a sink id begins that neither log nor ledger knows: Position is that
+	// of the output, and checkpoints rise from there. The ledger has it, for all of Lanes,
+	// when Open returns. Nil: at the beginning of the source.
+	Begin *Barrier
 	// Logger gets what an operator may want to know. Default: slog.Default().
 	Logger *slog.Logger
 }

@@ -505,8 +505,8 @@ func TestConfig(t *testing.T) {
 			p.Storage = &checkpoint.Memory{}
 			p.Stages = []Stage{Keyed("c", MemoryState{}, count), Keyed("c", MemoryState{}, count)}
 		},
-		"several outputs":           func(p *Pipeline) { p.Outputs = append(p.Outputs, p.Outputs[0]) },
-		"C013: checkpoints are off": nil,
+		`two outputs are called "out"`: func(p *Pipeline) { p.Outputs = append(p.Outputs, p.Outputs[0]) },
+		"C013: checkpoints are off":    nil,
 		"Stage.State is true": func(p *Pipeline) {
 			p.Storage = &checkpoint.Memory{}
 			p.Stages = []Stage{{Name: "s", Func: noop, State: true}}

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 
 	"github.com/walsink/walsink/committer"
 	"github.com/walsink/walsink/sinks"
@@ -28,7 +29,8 @@ type Source interface {
 	// bytes belong to the caller. It does no I/O.
 	Position() []byte
 
-	// Close releases what Open took. It is idempotent.
+	// Close releases what Open took. It is idempotent. A source that can be read again
+	// can be opened again.
 	Close() error
 }
 
@@ -117,17 +119,28 @@ type Guarantor interface {
 	Guarantee() (g sinks.Guarantee, reason string)
 }
 
-// Restored is the newest checkpoint in storage, as an output is told when it
-// opens: it counts as complete even if the output has no note of that. The zero
-// value says that there is none.
+// Restored is what an output is told when it opens. The zero value says nothing.
 type Restored struct {
+	// Checkpoint is the newest one in storage, Position its position: it counts as
+	// complete even if the output has no note of that. 0: there is none.
 	Checkpoint uint64
 	Position   []byte
+	// Completed is the newest checkpoint that another output knows to be complete. If
+	// this one has sealed it, it counts as complete here too, up to where it was sealed
+	// here.
+	Completed uint64
+	// RefuseNew makes Open fail with walsink.ErrNew if the output is new; it can be
+	// opened again then. An output that cannot tell is not new.
+	RefuseNew bool
+	// Begin is where an output begins that is new; nil: at the beginning.
+	Begin *Barrier
+	// Lanes are those that the run begins with.
+	Lanes []string
 }
 
 // A Sink is an output before it is opened.
 type Sink struct {
-	// Name is for messages.
+	// Name is for messages. It tells outputs apart.
 	Name string
 	// Open opens the output. Run closes it if it has a Close method.
 	Open func(ctx context.Context, restored Restored) (Output, error)
@@ -137,7 +150,27 @@ type Sink struct {
 	// Findings are what probing the store found, see [sinks.Prober]. The promise is no
 	// stronger than they let it be; one that is to be refused leaves at-most-once.
 	Findings []sinks.Finding
+	// Start is where the output begins if it is new and others are not.
+	Start Start
 }
+
+// A Start says where an output begins that comes new into a pipeline whose other
+// outputs have records already.
+type Start uint8
+
+const (
+	// StartUnsaid refuses such an output, with ErrNewOutput.
+	StartUnsaid Start = iota
+	// StartBeginning gives it everything: the sources are read again from the
+	// beginning, and the other outputs get nothing until they stand where they stood.
+	StartBeginning
+	// StartNow gives it what comes after what the output has that is furthest.
+	StartNow
+)
+
+// ErrNewOutput says that an output is new, others are not, and nobody said where it
+// begins.
+var ErrNewOutput = errors.New("the output is new to a pipeline that has been at work")
 
 // An Input is a source with its name.
 type Input struct {

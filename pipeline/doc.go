@@ -35,6 +35,27 @@
 // checkpoint is stored, durably, and only then do the outputs hear that it is
 // complete. An aborted checkpoint is as if it had never been triggered.
 //
+// # Several outputs
+//
+// Every output has a log, lanes, a ledger and flush workers of its own. One whose store
+// is slow or down holds nobody else, as long as its log has room; then its lanes wait,
+// and with them the sources. At the start and at the end of a run every store is waited
+// for, and an output that stops for good ends the run.
+//
+// Without state, each output also has a position of its own, and the sources begin where
+// the output stands that is least far. Another one gets nothing until they have come to
+// where it stands, so that an output that was left out for a while, or lost its log, or
+// is new, catches up alone. A source that does not come by that place, because it cannot
+// repeat the order of its records, is committer.ErrReplayDiffers. After a crash between
+// two notices the first output in the list tells the others which checkpoint counts, so
+// that nothing is read again.
+//
+// With state, there is one position, that of the stored checkpoint, for all outputs.
+//
+// An output that comes new into a pipeline that has been at work is refused,
+// [ErrNewOutput], until [Sink] says where it begins. One that goes leaves its log and its
+// ledger as they are, and may come back.
+//
 // # Lanes and several sources
 //
 // Without state, each source has lanes of its own: source i of n lanes each feeds

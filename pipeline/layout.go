@@ -82,6 +82,21 @@ func (p place) relaid(l layout) place {
 	return p
 }
 
+// passed returns p after the sources have come to now, under the layout of now: of each
+// source, what is further.
+func (p place) passed(now place) place {
+	p = p.clone()
+	p.layout = now.layout
+	for i, s := range now.sources {
+		if s.count >= p.sources[i].count {
+			since := p.sources[i].since
+			p.sources[i] = s
+			p.sources[i].since = since
+		}
+	}
+	return p
+}
+
 const (
 	placeVersion = 1
 	maxLanes     = 1000 // three digits in a lane name

@@ -37,8 +37,8 @@ type Pipeline struct {
 	OpenBytes uint64
 	// Mode says whether lanes with several inputs align them.
 	Mode checkpoint.Mode
-	// Storage keeps completed checkpoints. It is required with state or with several
-	// outputs; otherwise the output remembers all there is.
+	// Storage keeps completed checkpoints. It is required with state; without, each
+	// output remembers where it stands.
 	Storage checkpoint.Storage
 	// Require is the least guarantee to run with; 0 requires none.
 	Require Guarantee
@@ -123,6 +123,12 @@ func (p *Pipeline) checkNames() error {
 		}
 		seen["source "+in.Name] = true
 	}
+	for _, out := range p.Outputs {
+		if seen["output "+out.Name] {
+			return fmt.Errorf("two outputs are called %q", out.Name)
+		}
+		seen["output "+out.Name] = true
+	}
 	for _, s := range p.Stages {
 		if s.State && seen["transform "+s.Name] {
 			return fmt.Errorf("two transforms with state are called %q", s.Name)
@@ -149,9 +155,6 @@ func (p *Pipeline) checkLanes() error {
 func (p *Pipeline) checkCheckpoints() error {
 	if p.Storage == nil && p.stateful() {
 		return errors.New("a transform has state, and there is no Storage for checkpoints")
-	}
-	if p.Storage == nil && len(p.Outputs) > 1 {
-		return errors.New("several outputs, and no Storage for checkpoints to keep them together")
 	}
 	if p.Checkpoints.Interval > 0 || p.Checkpoints.Records > 0 {
 		return nil

@@ -1,11 +1,14 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/walsink/walsink/committer"
 )
 
 const (
@@ -63,6 +66,7 @@ type reader struct {
 	lanes  map[int]chan<- message
 	open   []*batch // by lane, being filled
 	quota  uint64   // records between barriers; 0 means no limit
+	joins  []join   // where outputs come in, in order
 
 	at    sourcePlace
 	since uint64 // records since the last barrier
@@ -76,6 +80,13 @@ type reader struct {
 	stopped bool
 	readCtx context.Context // ended when there is something to look at
 	cancel  context.CancelFunc
+}
+
+// A join is the place of a source from which on an output gets its records.
+type join struct {
+	output   string
+	count    uint64
+	position []byte
 }
 
 // trigger makes the reader send a barrier soon. It does not wait.
@@ -153,8 +164,13 @@ func (r *reader) read(ctx context.Context) error {
 	if r.quota > 0 {
 		limit = min(limit, r.quota-r.since)
 	}
+	if len(r.joins) > 0 {
+		limit = min(limit, r.joins[0].count-r.at.count)
+	}
 	recs, err := r.source.Read(ctx, int(limit))
 	switch {
+	case errors.Is(err, io.EOF) && len(r.joins) > 0:
+		return fmt.Errorf("%w: it ends at record %d, and output %s has %d", committer.ErrReplayDiffers, r.at.count, r.joins[0].output, r.joins[0].count)
 	case errors.Is(err, io.EOF):
 		r.ended = true
 		r.send(message{kind: endMessage})
@@ -166,6 +182,20 @@ func (r *reader) read(ctx context.Context) error {
 		return err
 	}
 	r.spread(recs)
+	return r.meet()
+}
+
+// meet compares the place with that at which outputs come in. If it is another one,
+// what they have is not what was read here up to the same number.
+func (r *reader) meet() error {
+	for len(r.joins) > 0 && r.joins[0].count == r.at.count {
+		in := r.joins[0]
+		r.joins = r.joins[1:]
+		if !bytes.Equal(in.position, r.source.Position()) {
+			return fmt.Errorf("%w: record %d is not where it was when output %s got it; outputs that stand at different places need jobs of their own for this source",
+				committer.ErrReplayDiffers, r.at.count, in.output)
+		}
+	}
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,52 +12,68 @@ import (
 	"github.com/walsink/walsink/committer"
 )
 
-// repeat does the checkpoints of an earlier run again, each at its place. It is
-// done record by record on one goroutine: rare, and short as long as marks of idle
-// lanes are carried forward.
+// repeat does the checkpoints of an earlier run again, each at its place, for one branch
+// after the other. It is done record by record on one goroutine: rare, and short as long
+// as marks of idle lanes are carried forward.
 func (j *job) repeat(ctx context.Context) error {
-	if len(j.barriers) == 0 {
-		return nil
-	}
-	j.log.Warn("local state was lost: repeating checkpoints", "from", j.barriers[0].Checkpoint,
-		"to", j.barriers[len(j.barriers)-1].Checkpoint)
-	for _, b := range j.barriers {
-		if err := j.repeatOne(ctx, b); err != nil {
-			return fmt.Errorf("repeat checkpoint %d: %w", b.Checkpoint, err)
+	for _, b := range j.branches {
+		if len(b.barriers) == 0 {
+			continue
 		}
-		j.last = b.Checkpoint
-		j.repeated++
+		j.log.Warn("local state was lost: repeating checkpoints", "output", j.name(b), "from", b.barriers[0].Checkpoint,
+			"to", b.barriers[len(b.barriers)-1].Checkpoint)
+		if err := j.move(ctx, b.at); err != nil {
+			return err
+		}
+		for _, n := range b.barriers {
+			if err := j.repeatOne(ctx, b, n); err != nil {
+				return fmt.Errorf("repeat checkpoint %d: %w", n.Checkpoint, err)
+			}
+			j.last = n.Checkpoint
+			j.repeated++
+		}
+		b.at = j.at
 	}
 	j.last = max(j.last, j.used)
 	return nil
 }
 
-func (j *job) repeatOne(ctx context.Context, b Barrier) error {
-	target, err := j.p.place(b.Position)
+func (j *job) repeatOne(ctx context.Context, b *branch, n Barrier) error {
+	target, err := j.p.place(n.Position)
 	if err != nil {
 		return err
 	}
 	if target.layout != j.at.layout {
-		if err := j.advance(ctx, j.at.layout, target, func(s sourcePlace) uint64 { return s.since }); err != nil {
+		if err := j.advance(ctx, b, j.at.layout, target, func(s sourcePlace) uint64 { return s.since }); err != nil {
 			return err
 		}
 		j.at = j.at.relaid(target.layout)
 	}
-	if err := j.advance(ctx, target.layout, target, func(s sourcePlace) uint64 { return s.count }); err != nil {
+	if err := j.advance(ctx, b, target.layout, target, func(s sourcePlace) uint64 { return s.count }); err != nil {
 		return err
 	}
 	j.at.widest = target.widest
-	if err := j.seal(ctx, b.Checkpoint, b.Position); err != nil {
+	if err := j.cut(ctx, b.outs, n.Checkpoint, func(int) []byte { return n.Position }); err != nil {
 		return err
 	}
-	if err := j.save(ctx, b.Checkpoint, b.Position); err != nil {
+	if err := j.sync(b.outs, n.Checkpoint); err != nil {
 		return err
 	}
-	return j.complete(ctx, b.Checkpoint)
+	if len(j.branches) == 1 {
+		if err := j.save(ctx, n.Checkpoint, n.Position); err != nil {
+			return err
+		}
+	}
+	for _, i := range b.outs {
+		if err := j.completeOne(ctx, i, n.Checkpoint); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // advance reads every source up to a count of the target, under a layout.
-func (j *job) advance(ctx context.Context, l layout, target place, to func(sourcePlace) uint64) error {
+func (j *job) advance(ctx context.Context, b *branch, l layout, target place, to func(sourcePlace) uint64) error {
 	there := true
 	for i, s := range j.at.sources {
 		there = there && s.count == to(target.sources[i])
@@ -70,7 +85,7 @@ func (j *job) advance(ctx context.Context, l layout, target place, to func(sourc
 	if err != nil {
 		return err
 	}
-	workers, err := j.workers(ctx, l, route)
+	workers, err := j.workers(ctx, b.outs, l, route)
 	if err != nil {
 		return err
 	}
@@ -136,46 +151,38 @@ func (p *Pipeline) collect(parts [][][]byte) states {
 	return all
 }
 
-// seal seals the checkpoint on every output.
-func (j *job) seal(ctx context.Context, id uint64, position []byte) error {
-	if err := j.cut(ctx, id, position); err != nil {
-		return err
-	}
-	return j.sync(id)
-}
-
-// cut seals the checkpoint on every output at the same time, and leaves to sync
-// what the lanes need not stand still for.
-func (j *job) cut(ctx context.Context, id uint64, position []byte) error {
-	return j.each(func(out Output) error {
-		if c, ok := out.(Cutter); ok {
-			return c.Cut(ctx, id, position)
+// cut seals the checkpoint on outputs at the same time, and leaves to sync what the
+// lanes need not stand still for.
+func (j *job) cut(ctx context.Context, outs []int, id uint64, position func(out int) []byte) error {
+	return j.each(outs, func(i int) error {
+		if c, ok := j.outs[i].(Cutter); ok {
+			return c.Cut(ctx, id, position(i))
 		}
-		return out.Seal(ctx, id, position)
+		return j.outs[i].Seal(ctx, id, position(i))
 	}, "seal", id)
 }
 
 // sync makes durable what was cut.
-func (j *job) sync(id uint64) error {
-	return j.each(func(out Output) error {
-		if c, ok := out.(Cutter); ok {
+func (j *job) sync(outs []int, id uint64) error {
+	return j.each(outs, func(i int) error {
+		if c, ok := j.outs[i].(Cutter); ok {
 			return c.Sync()
 		}
 		return nil
 	}, "sync", id)
 }
 
-// each calls do for all outputs at the same time.
-func (j *job) each(do func(Output) error, op string, id uint64) error {
-	errs := make([]error, len(j.outs))
+// each calls do for outputs at the same time.
+func (j *job) each(outs []int, do func(out int) error, op string, id uint64) error {
+	errs := make([]error, len(outs))
 	var wg sync.WaitGroup
-	for i, out := range j.outs {
+	for n, i := range outs {
 		call := func() {
-			if err := do(out); err != nil {
-				errs[i] = fmt.Errorf("output %s: %s checkpoint %d: %w", j.p.Outputs[i].Name, op, id, err)
+			if err := do(i); err != nil {
+				errs[n] = fmt.Errorf("output %s: %s checkpoint %d: %w", j.p.Outputs[i].Name, op, id, err)
 			}
 		}
-		if len(j.outs) == 1 {
+		if len(outs) == 1 {
 			call()
 		} else {
 			wg.Go(call)
@@ -183,6 +190,15 @@ func (j *job) each(do func(Output) error, op string, id uint64) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// all are the numbers of all outputs.
+func (j *job) all() []int {
+	all := make([]int, len(j.outs))
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 // save stores the checkpoint with the states, durably, and lets the stages forget
@@ -205,14 +221,14 @@ func (j *job) save(ctx context.Context, id uint64, position []byte) error {
 	return nil
 }
 
-// workers makes the lanes of a layout and brings their states back. Lanes of
-// wider layouts are kept open at the outputs.
-func (j *job) workers(ctx context.Context, l layout, route Route) ([]*worker, error) {
+// workers makes the lanes of a layout that lead to some outputs, and brings their states
+// back. Lanes of wider layouts are kept open at the outputs.
+func (j *job) workers(ctx context.Context, outs []int, l layout, route Route) ([]*worker, error) {
 	n := l.width(len(j.at.sources))
 	j.p.stats.lanes.Store(int64(n))
 	workers := make([]*worker, n)
 	for i := range max(n, j.at.widest) {
-		lanes, err := j.lanes(ctx, laneName(i))
+		lanes, err := j.lanes(ctx, outs, i, n)
 		if err != nil {
 			return nil, err
 		}
@@ -225,14 +241,18 @@ func (j *job) workers(ctx context.Context, l layout, route Route) ([]*worker, er
 	return workers, nil
 }
 
-func (j *job) lanes(ctx context.Context, name string) ([]Lane, error) {
-	lanes := slices.Grow([]Lane(nil), len(j.outs))
-	for i, out := range j.outs {
-		lane, err := out.Lane(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("output %s lane %s: %w", j.p.Outputs[i].Name, name, err)
+// lanes opens lane i at the outputs that have it: all have the first n.
+func (j *job) lanes(ctx context.Context, outs []int, i, n int) ([]Lane, error) {
+	lanes := make([]Lane, len(j.outs))
+	for _, out := range outs {
+		if i >= max(n, j.branchOf(out).at.widest) {
+			continue
 		}
-		lanes = append(lanes, lane)
+		lane, err := j.outs[out].Lane(ctx, laneName(i))
+		if err != nil {
+			return nil, fmt.Errorf("output %s lane %s: %w", j.p.Outputs[out].Name, laneName(i), err)
+		}
+		lanes[out] = lane
 	}
 	return lanes, nil
 }

@@ -94,11 +94,15 @@ func (j *job) run(ctx context.Context) error {
 // launch makes readers and workers, joins them, and starts them.
 func (ph *phase) launch(wg *sync.WaitGroup) error {
 	l, route := ph.at.layout, ph.p.Route
-	workers, err := ph.job.workers(ph.ctx, l, route)
+	workers, err := ph.job.workers(ph.ctx, ph.all(), l, route)
 	if err != nil {
 		return err
 	}
 	ph.workers = workers
+	from := ph.from()
+	for _, w := range workers {
+		w.from = from
+	}
 	for i := range ph.at.sources {
 		ph.readers = append(ph.readers, ph.newReader(i, l, route))
 	}
@@ -124,7 +128,7 @@ func (ph *phase) newReader(i int, l layout, route Route) *reader {
 	r := &reader{
 		job: ph.job, index: i, source: ph.p.Sources[i].Source, layout: l, route: route,
 		ctx: ph.ctx, events: ph.events, moved: ph.moved, lanes: map[int]chan<- message{},
-		open: make([]*batch, len(ph.workers)), quota: ph.p.Checkpoints.Records, at: ph.at.sources[i], limit: readLimit / 16,
+		open: make([]*batch, len(ph.workers)), quota: ph.p.Checkpoints.Records, at: ph.at.sources[i], limit: readLimit / 16, joins: ph.joins(i),
 		notify: make(chan struct{}, 1),
 	}
 	r.renew()
@@ -317,22 +321,27 @@ func (ph *phase) store(id uint64) ([]checkpoint.Action, error) {
 	c := ph.cuts[id]
 	at := ph.at
 	at.sources = c.sources
-	position := at.encode()
-	if err := ph.cut(ph.ctx, id, position); err != nil {
+	for _, b := range ph.branches {
+		b.next = b.at.passed(at)
+	}
+	if err := ph.cut(ph.ctx, ph.all(), id, func(out int) []byte { return ph.branchOf(out).next.encode() }); err != nil {
 		return ph.decline(id, err)
 	}
 	for _, w := range ph.workers {
 		w.resume(id)
 	}
-	if err := ph.sync(id); err != nil {
+	if err := ph.sync(ph.all(), id); err != nil {
 		return ph.decline(id, err)
 	}
 	ph.states = ph.p.collect(c.parts)
-	if err := ph.save(ph.ctx, id, position); err != nil {
+	if err := ph.save(ph.ctx, id, ph.branches[0].next.encode()); err != nil {
 		return ph.decline(id, err)
 	}
 	ph.covered = at.records()
 	ph.at.sources = c.sources
+	for _, b := range ph.branches {
+		b.at = b.next
+	}
 	return ph.coord.Stored(time.Now(), id)
 }
 

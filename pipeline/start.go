@@ -1,8 +1,6 @@
 package pipeline
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,15 +16,16 @@ import (
 type job struct {
 	p       *Pipeline
 	log     *slog.Logger
-	outs    []Output
+	outs    []Output // as Pipeline.Outputs; nil if not opened
 	promise Promise
 
+	branches []*branch
 	at       place  // where the sources stand between two phases
+	opened   bool   // the sources are
 	last     uint64 // highest checkpoint that is complete or will never be
 	used     uint64 // highest checkpoint id that any output knows
 	restored uint64 // checkpoint that storage had, if it decides
 	states   states // as of at
-	barriers []Barrier
 	repeated uint64
 	oldest   uint64 // lowest checkpoint that storage still has
 	ended    bool
@@ -43,7 +42,14 @@ func (p *Pipeline) start(ctx context.Context) (*job, error) {
 	if err != nil {
 		return j, err
 	}
-	if err := j.openOutputs(ctx, snap); err != nil {
+	var restored Restored
+	position, _ := snap.Part(positionPart)
+	if p.stateful() {
+		restored = Restored{Checkpoint: snap.ID, Position: position}
+		j.restored, j.last = snap.ID, snap.ID
+	}
+	restored.Lanes = p.laneNames()
+	if err := j.openOutputs(ctx, restored); err != nil {
 		return j, err
 	}
 	j.promise = p.promise(j.outs)
@@ -51,13 +57,10 @@ func (p *Pipeline) start(ctx context.Context) (*job, error) {
 		return j, err
 	}
 	j.log.Info("guarantee", "guarantee", j.promise.String())
-	position, err := j.resume(snap)
-	if err != nil {
+	if err := j.branch(snap.ID, position); err != nil {
 		return j, err
 	}
-	if j.at, err = p.place(position); err != nil {
-		return j, err
-	}
+	j.at = j.lowest()
 	return j, j.openSources(ctx)
 }
 
@@ -90,76 +93,6 @@ func (j *job) load(ctx context.Context) (checkpoint.Snapshot, error) {
 
 func statePart(stage string, lane int) string { return "state/" + stage + "/" + laneName(lane) }
 
-func (j *job) openOutputs(ctx context.Context, snap checkpoint.Snapshot) error {
-	var restored Restored
-	if j.p.Storage != nil && (j.p.stateful() || len(j.p.Outputs) > 1) {
-		restored.Checkpoint = snap.ID
-		restored.Position, _ = snap.Part(positionPart)
-	}
-	for _, s := range j.p.Outputs {
-		out, err := s.Open(ctx, restored)
-		if err != nil {
-			return fmt.Errorf("open output %s: %w", s.Name, err)
-		}
-		j.outs = append(j.outs, out)
-	}
-	return nil
-}
-
-// resume finds the position to start at, the checkpoints to repeat, and the
-// highest checkpoint id that was used.
-func (j *job) resume(snap checkpoint.Snapshot) ([]byte, error) {
-	position, _ := snap.Part(positionPart)
-	decided := j.p.stateful() || len(j.outs) > 1
-	if decided {
-		j.restored = snap.ID
-	}
-	j.last = snap.ID
-	for i, out := range j.outs {
-		r, ok := out.(Resumer)
-		if !ok {
-			continue
-		}
-		if !decided {
-			position, decided = r.Position(), true
-			j.last = 0
-		}
-		if err := j.join(j.p.Outputs[i].Name, r, snap.ID, position); err != nil {
-			return nil, err
-		}
-	}
-	slices.SortFunc(j.barriers, func(a, b Barrier) int { return cmp.Compare(a.Checkpoint, b.Checkpoint) })
-	if len(j.barriers) == 0 {
-		j.last = max(j.last, j.used)
-	}
-	return position, nil
-}
-
-// join checks that an output can go on from the position, and takes its
-// barriers over.
-func (j *job) join(name string, r Resumer, restored uint64, position []byte) error {
-	barriers := r.Barriers()
-	if !bytes.Equal(r.Position(), position) {
-		barriers = slices.DeleteFunc(slices.Clone(barriers), func(b Barrier) bool { return b.Checkpoint <= restored })
-		covered := len(barriers) > 0 && barriers[len(barriers)-1].Checkpoint >= r.Last()
-		if !covered {
-			return fmt.Errorf("%w: output %s is at checkpoint %d, the stored checkpoint is %d; restore the checkpoint directory that belongs to it, or start over under another sink id",
-				committer.ErrStateBehind, name, r.Last(), restored)
-		}
-	}
-	for _, b := range barriers {
-		i := slices.IndexFunc(j.barriers, func(o Barrier) bool { return o.Checkpoint == b.Checkpoint })
-		if i < 0 {
-			j.barriers = append(j.barriers, b)
-		} else if !bytes.Equal(j.barriers[i].Position, b.Position) {
-			return fmt.Errorf("%w: output %s has checkpoint %d at another position than the other outputs",
-				committer.ErrStateBehind, name, b.Checkpoint)
-		}
-	}
-	j.used = max(j.used, r.Last())
-	return nil
-}
-
 // place decodes a position and compares it with the sources.
 func (p *Pipeline) place(position []byte) (place, error) {
 	if position == nil {
@@ -191,7 +124,9 @@ func (p *Pipeline) sameSources(at place) error {
 	return nil
 }
 
+// openSources opens the sources where j.at says.
 func (j *job) openSources(ctx context.Context) error {
+	j.opened = true
 	for i, in := range j.p.Sources {
 		if err := in.Source.Open(ctx, j.at.sources[i].position); err != nil {
 			return fmt.Errorf("open source %s: %w", in.Name, err)
@@ -200,16 +135,34 @@ func (j *job) openSources(ctx context.Context) error {
 	return nil
 }
 
-// close closes sources and outputs.
-func (j *job) close() error {
+// move makes the sources stand at a place.
+func (j *job) move(ctx context.Context, to place) error {
+	there := j.opened && slices.EqualFunc(j.at.sources, to.sources, func(a, b sourcePlace) bool { return a.count == b.count })
+	j.at = to
+	if there {
+		return nil
+	}
+	if err := j.closeSources(); err != nil {
+		return err
+	}
+	return j.openSources(ctx)
+}
+
+func (j *job) closeSources() error {
 	var errs []error
 	for _, in := range j.p.Sources {
 		if err := in.Source.Close(); err != nil {
 			errs = append(errs, fmt.Errorf("close source %s: %w", in.Name, err))
 		}
 	}
+	return errors.Join(errs...)
+}
+
+// close closes sources and outputs.
+func (j *job) close() error {
+	errs := []error{j.closeSources()}
 	for i, out := range j.outs {
-		c, ok := out.(io.Closer)
+		c, ok := out.(io.Closer) // not true of one that could not be opened
 		if !ok {
 			continue
 		}
@@ -221,8 +174,9 @@ func (j *job) close() error {
 	return errors.Join(errs...)
 }
 
-// work runs the phases: what an earlier run did is repeated under its layout,
-// then the layout changes if it must, then the rest is read.
+// work runs the phases: what an earlier run did is repeated under its layout, for each
+// branch; then the layout changes if it must; then the rest is read, from where the
+// branch stands that is least far.
 func (j *job) work(ctx context.Context) error {
 	if err := j.settle(ctx); err != nil {
 		return err
@@ -230,14 +184,34 @@ func (j *job) work(ctx context.Context) error {
 	if err := j.repeat(ctx); err != nil {
 		return err
 	}
-	if want := j.p.layout(); j.at.layout != want {
-		j.log.Info("lanes change", "from", j.at.layout.lanes, "to", want.lanes, "route", want.route)
-		if err := j.drain(ctx); err != nil {
-			return fmt.Errorf("drain before the lanes change: %w", err)
-		}
-		j.at = j.at.relaid(want)
+	if err := j.relay(ctx); err != nil {
+		return err
+	}
+	low := j.lowest()
+	low.layout = j.p.layout()
+	if err := j.move(ctx, low); err != nil {
+		return err
 	}
 	return j.run(ctx)
+}
+
+// relay brings every branch under the layout of the pipeline.
+func (j *job) relay(ctx context.Context) error {
+	want, drained := j.p.layout(), false
+	for _, b := range j.branches {
+		if b.at.layout == want {
+			continue
+		}
+		j.log.Info("lanes change", "output", j.name(b), "from", b.at.layout.lanes, "to", want.lanes, "route", want.route)
+		if !drained {
+			if err := j.drain(ctx); err != nil {
+				return fmt.Errorf("drain before the lanes change: %w", err)
+			}
+			drained = true
+		}
+		b.at = b.at.relaid(want)
+	}
+	return nil
 }
 
 // settle repeats the notice of the restored checkpoint, which may have been lost.
@@ -258,12 +232,25 @@ func (j *job) drain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// complete tells the outputs, in order, that a checkpoint is complete. Of outputs with
+// positions of their own none hears of it before the one in front of it: at the next
+// start that one tells the others.
 func (j *job) complete(ctx context.Context, id uint64) error {
 	var errs []error
-	for i, out := range j.outs {
-		if err := out.Complete(ctx, id); err != nil {
-			errs = append(errs, fmt.Errorf("output %s: complete checkpoint %d: %w", j.p.Outputs[i].Name, id, err))
+	for i := range j.outs {
+		if err := j.completeOne(ctx, i, id); err != nil {
+			errs = append(errs, err)
+			if len(j.branches) > 1 {
+				break
+			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (j *job) completeOne(ctx context.Context, i int, id uint64) error {
+	if err := j.outs[i].Complete(ctx, id); err != nil {
+		return fmt.Errorf("output %s: complete checkpoint %d: %w", j.p.Outputs[i].Name, id, err)
+	}
+	return nil
 }

@@ -9,11 +9,16 @@ import (
 
 // Walsink returns a Sink that lands records in a store exactly once, by way of a
 // walsink.Output. Run opens the output, which owns sink from there on. Options
-// are as for walsink.Open; Restored is set by Run.
+// are as for walsink.Open; Run sets what [Restored] says.
 func Walsink(name string, sink sinks.Sink, opts walsink.Options, encode func(dst, rec []byte) ([]byte, error)) Sink {
 	return Sink{Name: name, Encode: encode, Open: func(ctx context.Context, r Restored) (Output, error) {
+		opts := opts
 		if r.Checkpoint > 0 {
 			opts.Restored = &walsink.Barrier{Checkpoint: r.Checkpoint, Position: r.Position}
+		}
+		opts.Completed, opts.RefuseNew, opts.Begin = r.Completed, r.RefuseNew, r.Begin
+		if r.Begin != nil {
+			opts.Lanes = r.Lanes
 		}
 		out, err := walsink.Open(ctx, sink, opts)
 		if err != nil {

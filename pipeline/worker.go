@@ -14,7 +14,8 @@ type worker struct {
 	job   *job
 	owner Owner
 	chain *chain
-	lanes []Lane          // by output
+	lanes []Lane          // by output; nil for one that gets nothing
+	from  [][]uint64      // by output and source, the first record it gets; nil for all
 	ctx   context.Context // of the phase, for Append
 	buf   []byte          // encoded record
 
@@ -60,6 +61,9 @@ func (w *worker) fail(err error) error {
 // emit is the end of the chain: the record goes to every output.
 func (w *worker) emit(rec []byte) error {
 	for i, lane := range w.lanes {
+		if lane == nil || w.from != nil && w.number < w.from[i][w.source] {
+			continue
+		}
 		out := rec
 		if encode := w.job.p.Outputs[i].Encode; encode != nil {
 			b, err := encode(w.buf[:0], rec)
@@ -177,7 +181,7 @@ func (w *worker) batch(b *batch) error {
 // until every lane has come here and the outputs have sealed.
 func (w *worker) cut(id uint64, final bool) error {
 	if final && !w.done && w.align.Ended() {
-		w.done = true
+		w.done, w.from = true, nil
 		if err := w.chain.finish(); err != nil {
 			return w.fail(err)
 		}

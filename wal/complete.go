@@ -98,6 +98,22 @@ func (l *Log) Sealed() uint64 {
 	return l.ended.checkpoint
 }
 
+// SealedEnd returns the position of the newest batch that was sealed under a
+// checkpoint up to the given one and is not completed; false if no lane has any.
+func (l *Log) SealedEnd(checkpoint uint64) (position []byte, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	newest := uint64(0)
+	for _, ln := range l.lanes {
+		for _, b := range ln.after(ln.head.Seq) {
+			if b.Checkpoint <= checkpoint && b.Checkpoint > newest {
+				newest, position = b.Checkpoint, b.Position
+			}
+		}
+	}
+	return slices.Clone(position), newest > 0
+}
+
 // completeUpTo moves the lane's head. The caller holds Log.mu.
 func (ln *Lane) completeUpTo(checkpoint uint64) {
 	for _, b := range ln.after(ln.head.Seq) {

@@ -1,0 +1,105 @@
+package walsink_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/walsink/walsink"
+	"github.com/walsink/walsink/sinks/memory"
+)
+
+// with opens the rig's output with other options.
+func (r *rig) with(change func(*walsink.Options)) (*walsink.Output, error) {
+	opts := r.options()
+	change(&opts)
+	return walsink.Open(r.t.Context(), memory.Open(r.store, memory.Options{}), opts)
+}
+
+// TestRefuseNew: a sink id that nobody knows is refused and leaves nothing; the same sink
+// can be opened again.
+func TestRefuseNew(t *testing.T) {
+	r := newRig(t, 2)
+	sink := memory.Open(r.store, memory.Options{})
+	opts := r.options()
+	opts.RefuseNew = true
+	if _, err := walsink.Open(t.Context(), sink, opts); !errors.Is(err, walsink.ErrNew) {
+		t.Fatal(err)
+	}
+	if marks, err := sink.Marks(t.Context(), "job"); err != nil || len(marks) > 0 {
+		t.Fatalf("a refusal left %v, %v", marks, err)
+	}
+	opts.RefuseNew = false
+	out, err := walsink.Open(t.Context(), sink, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, out)
+	r.wipe() // the ledger knows it now
+	out, err = r.with(func(o *walsink.Options) { o.RefuseNew = true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, out)
+}
+
+// TestBegin: an output that begins somewhere does so without a log too, and an output
+// that has begun is not moved.
+func TestBegin(t *testing.T) {
+	r := newRig(t, 2)
+	begin := func(n uint64, at int) func(*walsink.Options) {
+		return func(o *walsink.Options) { o.Begin = &walsink.Barrier{Checkpoint: n, Position: position(at)} }
+	}
+	for _, want := range []int{40, 70} {
+		out, err := r.with(begin(uint64(want), want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == 70 {
+			want = 40 // it has begun
+		}
+		if number(out.Position()) != want || out.Last() != uint64(want) || len(out.Barriers()) > 0 {
+			t.Errorf("at %s, checkpoint %d, barriers %v; want %d", out.Position(), out.Last(), out.Barriers(), want)
+		}
+		closed(t, out)
+		r.wipe()
+	}
+	out := r.open()
+	r.drive2(out, 40, 60, 10)
+	drain(t, out)
+	closed(t, out)
+	for l := range 2 {
+		if got := r.store.Records(r.id(l)); len(got) != 10 || string(got[0]) != string(record(40+l)) {
+			t.Errorf("lane %d has %d records, from %q", l, len(got), got[0])
+		}
+	}
+}
+
+// TestCompletedElsewhere: what was sealed under a checkpoint that counts elsewhere counts;
+// what was sealed later, or not to the end, does not.
+func TestCompletedElsewhere(t *testing.T) {
+	for _, c := range []struct {
+		completed uint64
+		want      int
+	}{{0, 10}, {1, 10}, {2, 20}, {3, 30}, {4, 10}} {
+		r := newRig(t, 2)
+		out := r.open()
+		r.drive(out, 10, 10)
+		for n := uint64(2); n <= 3; n++ {
+			r.read(out, int(n-1)*10, int(n)*10)
+			if err := out.Seal(t.Context(), n, position(int(n)*10)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closed(t, out)
+		out, err := r.with(func(o *walsink.Options) { o.Completed = c.completed })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := number(out.Position()); got != c.want {
+			t.Errorf("completed %d elsewhere: at %d, want %d", c.completed, got, c.want)
+		}
+		drain(t, out)
+		closed(t, out)
+		r.check(c.want, false)
+	}
+}
