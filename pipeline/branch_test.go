@@ -286,8 +286,17 @@ func TestSourceThatIsReadInAnotherOrder(t *testing.T) {
 		t.Error(err)
 	}
 	f.check("one", 0, 300)
-	if err := f.run(200, f.sink("one", 0), f.sink("two", 0)); !errors.Is(err, committer.ErrReplayDiffers) {
-		t.Errorf("a source that is shorter: %v", err)
+}
+
+// TestSourceThatIsShorterThanAnOutput: it ends before the place where an output stands.
+func TestSourceThatIsShorterThanAnOutput(t *testing.T) {
+	f := newFork(t, numbers("a", 300, 7))
+	if err := f.run(300, f.sink("one", 0)); err != nil {
+		t.Fatal(err)
+	}
+	err := f.run(200, f.sink("one", 0), f.sink("two", StartBeginning))
+	if !errors.Is(err, committer.ErrReplayDiffers) || !strings.Contains(err.Error(), "ends at record 200, and output one has 300") {
+		t.Error(err)
 	}
 }
 
