@@ -72,6 +72,33 @@ func (f *fork) check(name string, from, to int) {
 	}
 }
 
+// TestOutputIsToldByAnother: an output that never hears of a checkpoint gets its records
+// after the next start.
+func TestOutputIsToldByAnother(t *testing.T) {
+	recs := numbers("a", 1000, 5)
+	one, two := newFakeStore(), newFakeStore()
+	storage := &checkpoint.Memory{}
+	two.failDone = func(uint64) error { return errNotice } // the second never hears of a checkpoint
+	both := func() *Pipeline {
+		p := statelessPipeline(one, storage, recs, 2)
+		p.Outputs = append(p.Outputs, two.sink("two"))
+		return p
+	}
+	if _, err := both().Run(t.Context()); !errors.Is(err, errNotice) {
+		t.Fatal(err)
+	}
+	if len(one.all()) != 1000 || len(two.all()) != 0 {
+		t.Fatal(len(one.all()), len(two.all()))
+	}
+	two.failDone = nil
+	if _, err := both().Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(one.all(), two.all()) || len(two.all()) != 1000 {
+		t.Error(len(one.all()), len(two.all()))
+	}
+}
+
 // TestOutputIsAdded: an output that comes new into a pipeline at work is refused, until
 // it is said where it begins. It loses its log afterwards, and still begins there.
 func TestOutputIsAdded(t *testing.T) {

@@ -459,31 +459,6 @@ func TestFailedOutput(t *testing.T) {
 	}
 }
 
-func TestSeveralOutputs(t *testing.T) {
-	recs := numbers("a", 1000, 5)
-	one, two := newFakeStore(), newFakeStore()
-	storage := &checkpoint.Memory{}
-	two.failDone = func(uint64) error { return errNotice } // the second never hears of a checkpoint
-	both := func() *Pipeline {
-		p := statelessPipeline(one, storage, recs, 2)
-		p.Outputs = append(p.Outputs, two.sink("two"))
-		return p
-	}
-	if _, err := both().Run(t.Context()); !errors.Is(err, errNotice) {
-		t.Fatal(err)
-	}
-	if len(one.all()) != 1000 || len(two.all()) != 0 {
-		t.Fatal(len(one.all()), len(two.all()))
-	}
-	two.failDone = nil
-	if _, err := both().Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(one.all(), two.all()) || len(two.all()) != 1000 {
-		t.Error(len(one.all()), len(two.all()))
-	}
-}
-
 func TestConfig(t *testing.T) {
 	store := newFakeStore()
 	good := func() *Pipeline { return statelessPipeline(store, nil, nil, 1) }
