@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/walsink/walsink/internal/campaign"
 )
 
 // buildLog makes a log with two lanes over several generations, and returns how
@@ -152,6 +156,7 @@ func fileKind(rel string) string {
 // TestB35Damage damages files of every kind: a flipped byte, a cut, a zeroed
 // stretch (Q01), and a removed file (Q12).
 func TestB35Damage(t *testing.T) {
+	rng := rand.New(rand.NewPCG(campaign.Seed(t), 0))
 	for _, clean := range []bool{true, false} {
 		t.Run(map[bool]string{true: "after close", false: "after kill"}[clean], func(t *testing.T) {
 			master := t.TempDir()
@@ -163,8 +168,9 @@ func TestB35Damage(t *testing.T) {
 			for _, rel := range filesOf(t, master) {
 				kinds[fileKind(rel)] = append(kinds[fileKind(rel)], rel)
 			}
-			for kind, files := range kinds {
-				t.Run(kind, func(t *testing.T) { damageKind(t, master, files, batches) })
+			for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+				files := kinds[kind]
+				t.Run(kind, func(t *testing.T) { damageKind(t, rng, master, files, batches) })
 			}
 		})
 	}
@@ -185,26 +191,33 @@ func filesOf(t testing.TB, dir string) (rels []string) {
 	return rels
 }
 
-func damageKind(t *testing.T, master string, files []string, batches uint64) {
+func damageKind(t *testing.T, rng *rand.Rand, master string, files []string, batches uint64) {
 	trials, hows := 2, []string{"flip", "cut", "zero", "remove"}
-	if testing.Short() {
+	switch {
+	case campaign.Long():
+		trials = 10
+	case testing.Short():
 		trials, hows = 1, []string{"flip", "remove"}
 	}
+	done := campaign.Figures{Faults: map[string]int{}}
 	for _, how := range hows {
 		for range trials {
-			rel := files[rand.IntN(len(files))]
+			rel := files[rng.IntN(len(files))]
 			dir := copyDir(t, master)
-			what := damageFile(t, filepath.Join(dir, rel), how)
+			what := damageFile(t, rng, filepath.Join(dir, rel), how)
 			complaints := survey(t, dir, batches)
 			if t.Failed() {
 				t.Fatalf("%s %s: %s; complaints %v", how, rel, what, complaints)
 			}
+			done.Cycles++
+			done.Faults["damage: "+how]++
 		}
 	}
+	done.Report(t)
 }
 
 // damageFile does damage within what was written and says what it did.
-func damageFile(t testing.TB, path, how string) string {
+func damageFile(t testing.TB, rng *rand.Rand, path, how string) string {
 	t.Helper()
 	if how == "remove" {
 		if err := os.Remove(path); err != nil {
@@ -220,10 +233,10 @@ func damageFile(t testing.TB, path, how string) string {
 	if size == 0 {
 		return "nothing in it"
 	}
-	at := rand.IntN(size)
+	at := rng.IntN(size)
 	switch how {
 	case "flip":
-		b[at] ^= 1 << rand.IntN(8)
+		b[at] ^= 1 << rng.IntN(8)
 	case "zero":
 		clear(b[at:min(at+4096, len(b))])
 	case "cut":

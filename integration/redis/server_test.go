@@ -14,6 +14,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/walsink/walsink/integration/servers"
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/redis"
 )
@@ -82,7 +83,7 @@ func TestServerKilled(t *testing.T) {
 	}
 	await(t, "the server", func() error { return c.Ping(context.Background()).Err() })
 	checkCounters(t, c, 40000)
-	t.Logf("%d kills", rounds)
+	campaign.Figures{Cycles: rounds, Rows: 40000, Faults: map[string]int{"kill -9 of the server": rounds}}.Report(t)
 }
 
 // TestServerPaused stops the server's process for longer than the client waits.
