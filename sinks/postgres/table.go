@@ -99,7 +99,7 @@ func (s *Sink) openTable(ctx context.Context, pg *pgconn.PgConn) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("%w: %s; make it, or set Create and Define", errTableGone(), s.opts.label())
+		return fmt.Errorf("%w: %s; make it, or have it made from the first records", errTableGone(), s.opts.label())
 	}
 	if err := s.readColumns(ctx, pg, &t, sql("select")); err != nil {
 		return err
@@ -139,13 +139,11 @@ func (s *Sink) lookupTable(ctx context.Context, pg *pgconn.PgConn) (table, bool,
 // of this name before: then it was dropped, and a new one would silently lack
 // them.
 func (s *Sink) createTable(ctx context.Context, pg *pgconn.PgConn) error {
-	results, err := exchange(ctx, pg, nil, sql(`select string_agg(distinct l.sink, ', ') from `+s.ledger.lane+` l
-	where l.target <> 0 and (l.label = $1 or $2 = '' and right(l.label, length($1) + 1) = '.' || $1)
-	and not exists (select from pg_class c where c.oid::bigint = l.target)`, s.opts.label(), s.opts.Schema))
+	lost, err := s.droppedFrom(ctx, pg)
 	if err != nil {
 		return err
 	}
-	if lost := results[0].Rows[0][0]; lost != nil {
+	if lost != "" {
 		return fmt.Errorf("%w: %s was dropped, but the ledger says that sink %s has records in it; put the table back, or %s",
 			errTableGone(), s.opts.label(), lost, resetAdvice(s.ledger.lane, "the sink"))
 	}
@@ -160,6 +158,17 @@ func (s *Sink) createTable(ctx context.Context, pg *pgconn.PgConn) error {
 		return fmt.Errorf("create table %s: %w", s.opts.label(), err)
 	}
 	return nil
+}
+
+// droppedFrom names the sinks that have records in a table of this name that is gone.
+func (s *Sink) droppedFrom(ctx context.Context, pg *pgconn.PgConn) (string, error) {
+	results, err := exchange(ctx, pg, nil, sql(`select string_agg(distinct l.sink, ', ') from `+s.ledger.lane+` l
+	where l.target <> 0 and (l.label = $1 or $2 = '' and right(l.label, length($1) + 1) = '.' || $1)
+	and not exists (select from pg_class c where c.oid::bigint = l.target)`, s.opts.label(), s.opts.Schema))
+	if err != nil {
+		return "", err
+	}
+	return string(results[0].Rows[0][0]), nil
 }
 
 // resetAdvice says how to have everything sent once more.
