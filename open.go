@@ -117,12 +117,14 @@ func (o *Output) claims(names []string, found []committer.Opening) []claim {
 // consider decides whether the source has to go back to what the store has, and
 // refuses what could not be carried through. It changes nothing.
 func (o *Output) consider(ctx context.Context, claims []claim) (lost bool, err error) {
-	lost, err = o.damaged(claims)
-	if err != nil {
-		return lost, err
+	var done uint64
+	if o.log != nil {
+		if lost, err = o.damaged(claims); err != nil {
+			return lost, err
+		}
+		done, _ = o.log.Completed()
+		lost = lost || o.log.Restarted()
 	}
-	done, _ := o.log.Completed()
-	lost = lost || o.log.Restarted()
 	for _, c := range claims {
 		lost = lost || c.Outcome == committer.Resume || c.Mark.Checkpoint > done
 	}
@@ -283,22 +285,31 @@ func (o *Output) begin(ctx context.Context, b *Barrier) error {
 
 // knownLanes are the lanes of this sink id that log and store know.
 func (o *Output) knownLanes(ctx context.Context) ([]string, error) {
-	var names []string
-	for _, key := range o.log.Lanes() {
-		if name, ok := strings.CutPrefix(key, o.id+"/"); ok {
-			names = append(names, name)
-		}
-	}
+	var marks []sinks.LaneMark
 	if ledger, ok := o.sink.(sinks.Ledger); ok {
-		marks, err := ledger.Marks(ctx, o.id)
-		if err != nil {
+		var err error
+		if marks, err = ledger.Marks(ctx, o.id); err != nil {
 			return nil, fmt.Errorf("read the ledger: %w", err)
 		}
-		for _, m := range marks {
-			names = append(names, m.Lane)
+	}
+	return o.known(marks), nil
+}
+
+// known are the lanes of this sink id in the log, if there is one, and in marks.
+func (o *Output) known(marks []sinks.LaneMark) []string {
+	var names []string
+	if o.log != nil {
+		for _, key := range o.log.Lanes() {
+			if name, ok := strings.CutPrefix(key, o.id+"/"); ok {
+				names = append(names, name)
+			}
 		}
 	}
-	return names, nil
+	for _, m := range marks {
+		names = append(names, m.Lane)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // recover starts from the ledger: the local log is lost, or older or younger

@@ -3,7 +3,9 @@ package walsink_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"iter"
+	"os"
 	"reflect"
 	"testing"
 
@@ -37,6 +39,7 @@ func TestLanesApartWithoutReplay(t *testing.T) {
 	r := apart(t)
 	opts := r.options()
 	opts.Flush.NoReplay = true
+	r.inspected(opts, committer.ErrStateBehind)
 	for range 2 {
 		out, err := walsink.Open(t.Context(), memory.Open(r.store, memory.Options{}), opts)
 		if err == nil {
@@ -165,6 +168,7 @@ func TestRefusalOfAPlanChangesNothing(t *testing.T) {
 	r.blocked.Store(-1)
 
 	before := r.held()
+	r.inspected(r.options(), nil)
 	for range 2 {
 		out, err := walsink.Open(t.Context(), forgetfulSink{memory.Open(r.store, memory.Options{})}, r.options())
 		if err == nil {
@@ -176,6 +180,30 @@ func TestRefusalOfAPlanChangesNothing(t *testing.T) {
 	}
 	if after := r.held(); !reflect.DeepEqual(before, after) {
 		t.Errorf("the log held %v, and after a refusal %v", before, after)
+	}
+}
+
+// inspected makes sure that Inspect foresees a refusal, or none, and touches neither
+// the store nor the state directory.
+func (r *rig) inspected(opts walsink.Options, want error) {
+	r.t.Helper()
+	sink := memory.Open(r.store, memory.Options{})
+	before, err := sink.Marks(r.t.Context(), "job")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	_, err = os.Stat(opts.Dir)
+	missing := errors.Is(err, fs.ErrNotExist)
+	in, err := walsink.Inspect(r.t.Context(), sink, opts)
+	if err != nil || !errors.Is(in.Refusal, want) || in.Log == missing || len(in.Lanes) != r.lanes {
+		r.t.Fatalf("inspected %+v, %v, want %d lanes and %v", in, err, r.lanes, want)
+	}
+	after, err := sink.Marks(r.t.Context(), "job")
+	if err != nil || !reflect.DeepEqual(before, after) {
+		r.t.Errorf("marks were %+v, and are %+v, %v", before, after, err)
+	}
+	if _, err := os.Stat(opts.Dir); errors.Is(err, fs.ErrNotExist) != missing {
+		r.t.Error("the state directory was made")
 	}
 }
 

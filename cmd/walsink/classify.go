@@ -26,6 +26,7 @@ var sentinels = []struct {
 	{committer.ErrForeignPosition, codeLedger},
 	{committer.ErrFormat, codeLedger},
 	{walsink.ErrForeignState, codeLedger},
+	{errRefusal, codeLedger},
 	{pipeline.ErrGuarantee, codeGuarantee},
 	{pipeline.ErrGrace, codeInterrupted},
 	{errStopped, codeInterrupted},
@@ -89,6 +90,9 @@ func opening(err error) error {
 
 // nextStep is what to do after err.
 func nextStep(err error, c code) string {
+	if a, ok := errors.AsType[*advised](err); ok {
+		return a.next
+	}
 	if strings.Contains(err.Error(), "what to do") {
 		return ""
 	}

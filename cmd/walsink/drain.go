@@ -45,7 +45,7 @@ func (a *app) drain(ctx context.Context, j *job) error {
 	stop := newStopper(ctx, drainEnd, a.note, a.cut).listen()
 	defer stop.close()
 	return eachOutput(a, j, func(o *output) (walsink.Status, error) {
-		st, err := a.drainOne(stop.ctx, o)
+		st, err := a.drainOne(stop.ctx, j, o)
 		if err != nil && stop.stopped() {
 			err = fmt.Errorf("%w: %w", errStopped, err)
 		}
@@ -60,18 +60,18 @@ func (a *app) drain(ctx context.Context, j *job) error {
 	})
 }
 
-func (a *app) drainOne(ctx context.Context, o *output) (st walsink.Status, err error) {
+func (a *app) drainOne(ctx context.Context, j *job, o *output) (st walsink.Status, err error) {
 	sink, err := o.target.open(ctx, noSample)
 	if err != nil {
 		return st, err
 	}
 	out, err := walsink.Open(ctx, sink.sink, outputOptions(o, newLogger(a.err)))
 	if err != nil {
-		return st, o.locate(opening(err))
+		return st, o.advise(j, o.locate(opening(err)))
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	if err := out.Drain(ctx); err != nil {
-		return st, o.locate(err)
+		return st, o.advise(j, o.locate(err))
 	}
 	return out.Status(), nil
 }

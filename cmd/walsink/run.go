@@ -16,6 +16,7 @@ import (
 	"github.com/walsink/walsink/checkpoint"
 	"github.com/walsink/walsink/pipeline"
 	"github.com/walsink/walsink/sinks"
+	"github.com/walsink/walsink/wal"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -96,6 +97,11 @@ func (a *app) run(ctx context.Context, j *job) error {
 	if len(j.outputs) == 1 {
 		err = j.outputs[0].locate(err)
 	}
+	for _, o := range j.outputs {
+		if len(j.outputs) == 1 || isA[*wal.Damage](err) {
+			err = o.advise(j, err)
+		}
+	}
 	return errors.Join(a.printSummary(sum, err), err)
 }
 
@@ -148,7 +154,7 @@ func (a *app) newRunner(ctx context.Context, j *job) (*runner, error) {
 	}
 	for _, l := range r.outputs {
 		r.pipe.OpenBytes = min(r.pipe.OpenBytes, uint64(l.log.maxBytes/4))
-		r.pipe.Outputs = append(r.pipe.Outputs, l.pipe(j.label(l.output), r.log))
+		r.pipe.Outputs = append(r.pipe.Outputs, l.pipe(j, r.log))
 	}
 	return r, nil
 }
@@ -175,8 +181,10 @@ func (r *runner) openSinks(ctx context.Context, sample sampler) error {
 }
 
 // pipe is the output as the pipeline opens it, with a look at it for progress.
-func (l *landing) pipe(name string, log *slog.Logger) pipeline.Sink {
-	s := pipeline.Walsink(name, l.sink.sink, outputOptions(l.output, log), checkedEncode(l.sink.encode))
+func (l *landing) pipe(j *job, log *slog.Logger) pipeline.Sink {
+	opts := outputOptions(l.output, log)
+	opts.Flush.NoReplay = j.noReplay()
+	s := pipeline.Walsink(j.label(l.output), l.sink.sink, opts, checkedEncode(l.sink.encode))
 	s.Findings = l.found
 	open := s.Open
 	s.Open = func(ctx context.Context, restored pipeline.Restored) (pipeline.Output, error) {
@@ -184,7 +192,7 @@ func (l *landing) pipe(name string, log *slog.Logger) pipeline.Sink {
 		if st, ok := out.(statuser); ok {
 			l.opened.Store(&st)
 		}
-		return out, opening(err)
+		return out, l.advise(j, opening(err))
 	}
 	return s
 }

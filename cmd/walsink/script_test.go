@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 // TestScripts runs testdata/script. Beside the usual commands there is
 //
 //	exits CODE ARGS...   run walsink, which must end with that exit code
+//	damage STATE TEXT    change the first byte of a record in the log
 func TestScripts(t *testing.T) {
 	data, err := filepath.Abs("../../examples/data")
 	if err != nil {
@@ -35,7 +36,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("DATA", data)
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "damage": damage},
 	})
 }
 

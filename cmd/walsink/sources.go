@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/walsink/walsink/pipeline"
@@ -23,6 +24,9 @@ var sourceForms = []struct{ scheme, form string }{
 }
 
 const stdin = "-"
+
+// noReplay reports whether a source of the job cannot go back to an earlier position.
+func (j *job) noReplay() bool { return slices.Contains(j.from, stdin) }
 
 // openSources makes the sources, which are not opened yet, and a sampler of the
 // first one.

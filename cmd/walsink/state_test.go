@@ -109,15 +109,15 @@ func TestVerifyAndExport(t *testing.T) {
 	}
 }
 
-func TestParseExport(t *testing.T) {
+func TestParseBatch(t *testing.T) {
 	for text, want := range map[string]uint64{"a/b:7": 7, "a:b/c:12": 12} {
-		lane, seq, err := parseExport(text)
+		lane, seq, err := parseBatch("export", text)
 		if err != nil || seq != want || lane+":"+group(seq) != text {
 			t.Errorf("%q: got %q, %d, %v", text, lane, seq, err)
 		}
 	}
 	for _, text := range []string{"a/b", ":7", "a/b:", "a/b:x", "a/b:-1"} {
-		if _, _, err := parseExport(text); classify(err) != codeUsage {
+		if _, _, err := parseBatch("export", text); classify(err) != codeUsage {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

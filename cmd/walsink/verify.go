@@ -2,12 +2,15 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -25,33 +28,51 @@ type damageReport struct {
 	Reason     string `json:"reason"`
 }
 
+// verifyFlags are the flags of verify alone.
+type verifyFlags struct {
+	export   string
+	setAside setAsideFlags
+}
+
 func (a *app) verifyCommand() *cobra.Command {
 	var f jobFlags
-	var export string
+	var v verifyFlags
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Check the log of a state directory, or print a batch of it",
+		Short: "Check the log of a state directory, print a batch of it, or set a damaged one aside",
 		Long: "Verify reads the whole log of a state directory and compares counts, lengths and digests. Each damage is\n" +
-			"named by generation, batch and block. With --export LANE:BATCH it prints the records of one batch, as the\n" +
-			"sink would have got them.\n\n" + codeHelp(),
+			"named by generation, batch and block.\n\n" +
+			"With --export LANE:BATCH it prints the records of one batch in the form that the sink takes, one a line:\n" +
+			"JSON as it is, other text as a JSON string, anything else as {\"base64\":\"...\"}.\n\n" + setAsideHelp + "\n" + codeHelp(),
+		Example: "  walsink verify --state state\n" +
+			"  walsink verify --state state --export walsink/000:7 > batch.ndjson\n" +
+			"  walsink verify --state state --set-aside walsink/000:7 --replay",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			j, err := f.load()
 			if err != nil {
 				return err
 			}
-			return a.verify(cmd.Context(), j, export)
+			return a.verify(cmd.Context(), j, v)
 		},
 	}
 	f.register(cmd, "whose state directory to look at", slices.Concat(placeKeys, logKeys)...)
-	cmd.Flags().StringVar(&export, "export", "", "print this `LANE:BATCH`, as sink/lane:7")
+	cmd.Flags().StringVar(&v.export, "export", "", "print this `LANE:BATCH`, as sink/lane:7")
+	v.setAside.register(cmd.Flags())
 	a.jsonFlag(cmd)
 	return cmd
 }
 
-func (a *app) verify(ctx context.Context, j *job, export string) error {
-	if export != "" {
-		return a.export(j, export)
+func (a *app) verify(ctx context.Context, j *job, v verifyFlags) error {
+	switch {
+	case v.export != "" && v.setAside.batch != "":
+		return usagef("--export and --set-aside are two commands: give one")
+	case v.setAside.batch == "" && v.setAside.any():
+		return usagef("--replay, --accept-loss, --salvage and --dry-run go with --set-aside")
+	case v.export != "":
+		return a.export(j, v.export)
+	case v.setAside.batch != "":
+		return a.setAside(j, v.setAside)
 	}
 	var errs []error
 	for _, o := range j.outputs {
@@ -71,7 +92,7 @@ func (a *app) verifyOne(ctx context.Context, o *output) (err error) {
 
 // export prints one batch.
 func (a *app) export(j *job, export string) (err error) {
-	lane, seq, err := parseExport(export)
+	lane, seq, err := parseBatch("export", export)
 	if err != nil {
 		return err
 	}
@@ -84,30 +105,13 @@ func (a *app) export(j *job, export string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	return a.exportBatch(l, lane, seq)
-}
-
-// parseExport reads LANE:BATCH.
-func parseExport(text string) (lane string, seq uint64, err error) {
-	i := strings.LastIndexByte(text, ':')
-	if i > 0 {
-		seq, err = strconv.ParseUint(text[i+1:], 10, 64)
-	}
-	if i <= 0 || err != nil {
-		return "", 0, usagef("--export %q: want LANE:BATCH, as walsink status prints them", text)
-	}
-	return text[:i], seq, nil
-}
-
-// exportBatch prints the records of a batch, each with a line end.
-func (a *app) exportBatch(l *wal.Log, lane string, seq uint64) error {
-	if !slices.ContainsFunc(l.Batches(lane), func(b record.Batch) bool { return b.Seq == seq }) {
-		return usagef("--export %s:%d: the log does not hold this batch; lanes are named as walsink status does, sink/lane", lane, seq)
+	if _, err := findBatch(l, "export", lane, seq); err != nil {
+		return err
 	}
 	w := bufio.NewWriterSize(a.out, 1<<16)
 	for block, err := range l.Blocks(lane, seq) {
 		if err == nil {
-			err = writeLines(w, block)
+			err = writeRecords(w, block)
 		}
 		if err != nil {
 			return errors.Join(w.Flush(), fmt.Errorf("export %s:%d: %w", lane, seq, err))
@@ -116,20 +120,58 @@ func (a *app) exportBatch(l *wal.Log, lane string, seq uint64) error {
 	return w.Flush()
 }
 
-// writeLines writes the records of a block, each with a line end.
-func writeLines(w *bufio.Writer, block record.Block) error {
+// parseBatch reads LANE:BATCH.
+func parseBatch(flag, text string) (lane string, seq uint64, err error) {
+	i := strings.LastIndexByte(text, ':')
+	if i > 0 {
+		seq, err = strconv.ParseUint(text[i+1:], 10, 64)
+	}
+	if i <= 0 || err != nil {
+		return "", 0, usagef("--%s %q: want LANE:BATCH, as walsink status prints them", flag, text)
+	}
+	return text[:i], seq, nil
+}
+
+// findBatch is the batch as the log knows it.
+func findBatch(l *wal.Log, flag, lane string, seq uint64) (record.Batch, error) {
+	for _, b := range l.Batches(lane) {
+		if b.Seq == seq {
+			return b, nil
+		}
+	}
+	return record.Batch{}, usagef("--%s %s:%d: the log does not hold this batch; lanes are named as walsink status does, sink/lane", flag, lane, seq)
+}
+
+// writeRecords writes the records of a block as lines of JSON.
+func writeRecords(w *bufio.Writer, block record.Block) error {
 	for _, rec := range block.All() {
-		if _, err := w.Write(rec); err != nil {
+		line, err := jsonLine(rec)
+		if err != nil {
 			return err
 		}
-		if len(rec) > 0 && rec[len(rec)-1] == '\n' {
-			continue
-		}
-		if err := w.WriteByte('\n'); err != nil {
+		if _, err := w.Write(line); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// jsonLine is a record as a line of JSON: as it is, as a string or, if it is no text,
+// in base 64.
+func jsonLine(rec []byte) ([]byte, error) {
+	body := bytes.TrimSuffix(rec, []byte{'\n'})
+	if json.Valid(body) && !bytes.ContainsAny(body, "\n\r") {
+		return append(bytes.Clone(body), '\n'), nil
+	}
+	var value any = map[string][]byte{"base64": rec}
+	if utf8.Valid(rec) {
+		value = string(rec)
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(value)
+	return b.Bytes(), err
 }
 
 func (a *app) printDamage(ctx context.Context, l *wal.Log, dir string) error {
