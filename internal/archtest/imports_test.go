@@ -45,6 +45,7 @@ var rules = []rule{
 	{"pipeline/state", []string{"committer", "pipeline", "checkpoint", "record"}, []string{"github.com/dgraph-io/badger/v4"}},
 	{"sources", []string{"record", "committer", "pipeline", "checkpoint"}, []string{"github.com/cespare/xxhash/v2", "github.com/klauspost/compress"}},
 	{"sources/*", []string{"record", "committer", "pipeline", "checkpoint", "sources"}, []string{"github.com/twmb/franz-go"}},
+	{"telemetry", []string{"", "record", "sinks", "committer"}, []string{"go.opentelemetry.io/otel"}},
 	{"cmd/*", []string{"*", "*/*"}, []string{""}},
 	{"cmd/*/*", []string{"*", "*/*", "*/*/*"}, []string{""}},
 	{"integration/*", []string{"*", "*/*"}, []string{""}},
@@ -186,6 +187,8 @@ func TestRulesBite(t *testing.T) {
 		{"sinks/postgres", "github.com/spf13/cobra"},
 		{"committer", "testing"},
 		{"record", "pgregory.net/rapid"},
+		{"committer", "go.opentelemetry.io/otel/metric"},
+		{"telemetry", "github.com/prometheus/client_golang/prometheus"},
 	} {
 		p := pkg{ImportPath: strings.TrimSuffix(module+"/"+tt.from, "/"), Imports: []string{tt.imp}}
 		if found, ruled := forbidden(p); !ruled || len(found) != 1 {
