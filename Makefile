@@ -10,10 +10,10 @@ BENCH     ?= .
 LINTER    ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test campaign lint fuzz bench cover images clean
+.PHONY: help build test campaign lint fuzz bench bench-check cover images clean
 
 help: ## what there is to make
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the command, into bin/
 	go build -o bin/ ./cmd/...
@@ -37,8 +37,11 @@ campaign: ## the long forms of the tests for BUDGET (1h) from SEED (1); run agai
 	@integration/images/ensure
 	@go run ./tools/campaign -budget $(BUDGET) -seed $(SEED)
 
-bench: ## benchmarks that match BENCH (all)
-	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+bench: ## benchmarks that have a goal, each beside its baseline, into docs/benchmarks.md
+	go run ./tools/bench -only '$(BENCH)'
+
+bench-check: ## the same, compared with docs/benchmarks.md
+	go run ./tools/bench -check -only '$(BENCH)'
 
 cover: ## coverage of all tests, into out/
 	@mkdir -p out

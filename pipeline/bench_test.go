@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/walsink/walsink/checkpoint"
+	"github.com/walsink/walsink/internal/paired"
 )
 
 // A countingOutput takes records and forgets them.
@@ -27,31 +28,28 @@ func (l *countingLane) Append(context.Context, []byte) error {
 	return nil
 }
 
-// BenchmarkAlignment is two sources into four lanes with a checkpoint each 10 ms,
-// with and without alignment.
-func BenchmarkAlignment(b *testing.B) {
+// BenchmarkAligned is two sources into four lanes with a checkpoint each 10 ms,
+// without and with alignment.
+func BenchmarkAligned(b *testing.B) {
 	ins := []Input{input("a", numbers("a", 300000, 1000)), input("b", numbers("b", 300000, 1000))}
-	for _, mode := range []checkpoint.Mode{checkpoint.ExactlyOnce, checkpoint.AtLeastOnce} {
-		b.Run("mode="+mode.String(), func(b *testing.B) {
-			checkpoints := uint64(0)
-			for b.Loop() {
-				out := &countingOutput{}
-				p := &Pipeline{
-					Sources: ins, Lanes: 4, Route: ByField("key"), Mode: mode,
-					Stages:  []Stage{Keyed("count", MemoryState{}, count)},
-					Outputs: []Sink{{Name: "out", Open: func(context.Context, Restored) (Output, error) { return out, nil }}},
-					Storage: &checkpoint.Memory{}, Checkpoints: checkpoint.Options{Interval: 10 * time.Millisecond}, Logger: quiet(),
-				}
-				sum, err := p.Run(b.Context())
-				if err != nil || sum.Emitted != 600000 {
+	run := func(mode checkpoint.Mode) func() time.Duration {
+		return func() time.Duration {
+			p := &Pipeline{
+				Sources: ins, Lanes: 4, Route: ByField("key"), Mode: mode,
+				Stages: []Stage{Keyed("count", MemoryState{}, count)},
+				Outputs: []Sink{{Name: "out", Open: func(context.Context, Restored) (Output, error) {
+					return &countingOutput{}, nil
+				}}},
+				Storage: &checkpoint.Memory{}, Checkpoints: checkpoint.Options{Interval: 10 * time.Millisecond}, Logger: quiet(),
+			}
+			return paired.Time(func() {
+				if sum, err := p.Run(b.Context()); err != nil || sum.Emitted != 600000 || sum.Checkpoints < 2 {
 					b.Fatal(sum, err)
 				}
-				checkpoints += sum.Checkpoints
-			}
-			b.ReportMetric(600000*float64(b.N)/b.Elapsed().Seconds(), "records/s")
-			b.ReportMetric(float64(checkpoints)/float64(b.N), "checkpoints")
-		})
+			})
+		}
 	}
+	paired.Run(b, run(checkpoint.AtLeastOnce), run(checkpoint.ExactlyOnce))
 }
 
 // BenchmarkRunner is what the runner costs per record without transforms.

@@ -3,12 +3,17 @@ package wal
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/walsink/walsink/internal/paired"
 )
 
 const (
@@ -83,23 +88,74 @@ func plainFile(b *testing.B, path string, n int) {
 	}
 }
 
-// BenchmarkAppendRatio runs both in turn and reports the ratio of their rates.
+// BenchmarkAppendRatio is both by turns.
 func BenchmarkAppendRatio(b *testing.B) {
 	const n = 2_000_000
-	var log, plain time.Duration
-	for b.Loop() {
-		start := time.Now()
-		plainFile(b, filepath.Join(b.TempDir(), "plain"), n)
-		plain += time.Since(start)
-		l := mustOpen(b, b.TempDir(), Options{Retain: -1})
-		start = time.Now()
-		appendRecords(b, l, n)
-		log += time.Since(start)
-		if err := l.Close(); err != nil {
-			b.Fatal(err)
+	dir := b.TempDir()
+	paired.Run(b, func() time.Duration {
+		path := filepath.Join(dir, "plain")
+		defer os.Remove(path)
+		return paired.Time(func() { plainFile(b, path, n) })
+	}, func() time.Duration {
+		return withLog(b, dir, func(l *Log) { appendRecords(b, l, n) })
+	})
+}
+
+// withLog is how long fn takes with a fresh log.
+func withLog(b *testing.B, dir string, fn func(l *Log)) time.Duration {
+	state := filepath.Join(dir, "state")
+	l := mustOpen(b, state, Options{Retain: -1})
+	took := paired.Time(func() { fn(l) })
+	if err := errors.Join(l.Close(), os.RemoveAll(state)); err != nil {
+		b.Fatal(err)
+	}
+	return took
+}
+
+// BenchmarkLanes appends the same records to one lane and to sixteen, with as many
+// checkpoints: one each 10,000 records of a lane.
+func BenchmarkLanes(b *testing.B) {
+	const rounds, perLane, lanes = 20, 10_000, 16
+	dir := b.TempDir()
+	run := func(lanes, perLane int) time.Duration {
+		return withLog(b, dir, func(l *Log) {
+			for c := range uint64(rounds) {
+				checkpointLanes(b, l, c+1, lanes, perLane)
+			}
+		})
+	}
+	paired.Run(b, func() time.Duration { return run(1, lanes*perLane) }, func() time.Duration { return run(lanes, perLane) })
+}
+
+// checkpointLanes appends to lanes at the same time and takes a checkpoint.
+func checkpointLanes(b *testing.B, l *Log, checkpoint uint64, lanes, perLane int) {
+	var tasks errgroup.Group
+	seqs := make([]uint64, lanes)
+	for i := range lanes {
+		ln := mustLane(b, l, fmt.Sprintf("bench/%03d", i))
+		tasks.Go(func() error {
+			for range perLane {
+				if err := ln.Append(b.Context(), benchRec); err != nil {
+					return err
+				}
+			}
+			sealed, _, err := ln.Seal(checkpoint, nil, "", false)
+			seqs[i] = sealed.Seq
+			return err
+		})
+	}
+	err := tasks.Wait()
+	if err == nil {
+		err = l.Complete(checkpoint, nil)
+	}
+	for i, seq := range seqs {
+		if err == nil {
+			err = l.Commit(fmt.Sprintf("bench/%03d", i), seq)
 		}
 	}
-	b.ReportMetric(plain.Seconds()/log.Seconds(), "ratio")
+	if err != nil {
+		b.Fatal(err)
+	}
 }
 
 // BenchmarkMemory appends ten million records in one checkpoint and reports the

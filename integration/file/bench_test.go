@@ -4,6 +4,7 @@ package file
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/walsink/walsink/internal/paired"
 )
 
 // BenchmarkRun moves a million NDJSON records of about 100 bytes to NDJSON files with
@@ -26,33 +29,29 @@ func BenchmarkRun(b *testing.B) {
 	if err := writeLines(in, 1_000_000); err != nil {
 		b.Fatal(err)
 	}
-	var command, plain time.Duration
 	var peak int64
-	for b.Loop() {
-		start := time.Now()
-		if err := copyLines(in, filepath.Join(dir, "copy")); err != nil {
-			b.Fatal(err)
-		}
-		plain += time.Since(start)
-
+	paired.Run(b, func() time.Duration {
+		return paired.Time(func() {
+			if err := copyLines(in, filepath.Join(dir, "copy")); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}, func() time.Duration {
 		out, state := filepath.Join(dir, "out"), filepath.Join(dir, "state")
 		cmd := exec.Command(bin, "run", "--from", "ndjson:"+in, "--to", "file:"+out, "--state", state)
-		start = time.Now()
-		if text, err := cmd.CombinedOutput(); err != nil {
-			b.Fatalf("%v\n%s", err, text)
-		}
-		command += time.Since(start)
+		took := paired.Time(func() {
+			if text, err := cmd.CombinedOutput(); err != nil {
+				b.Fatalf("%v\n%s", err, text)
+			}
+		})
 		if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 			peak = max(peak, u.Maxrss)
 		}
-		for _, d := range []string{out, state} {
-			if err := os.RemoveAll(d); err != nil {
-				b.Fatal(err)
-			}
+		if err := errors.Join(os.RemoveAll(out), os.RemoveAll(state)); err != nil {
+			b.Fatal(err)
 		}
-	}
-	b.ReportMetric(float64(command)/float64(plain), "times-plain")
-	b.ReportMetric(plain.Seconds()/float64(b.N), "plain-s/op")
+		return took
+	})
 	b.ReportMetric(float64(peak)/1024, "peak-MiB")
 }
 

@@ -6,27 +6,22 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/walsink/walsink/internal/paired"
 	"github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
 )
 
-// BenchmarkFlush writes the same NDJSON blocks of 256 KiB by a plain buffered writer
-// with fsync, rename and fsync of the directory, and by the sink.
-func BenchmarkFlush(b *testing.B) {
-	for _, size := range []int{1 << 20, 16 << 20, 64 << 20} {
-		blocks := benchBlocks(size)
-		for _, how := range []struct {
-			name  string
-			flush func(b *testing.B, dir string, blocks []record.Block)
-		}{{"plain", benchPlain}, {"sink", benchSink}} {
-			b.Run(fmt.Sprintf("%dMiB/%s", size>>20, how.name), func(b *testing.B) {
-				b.SetBytes(int64(size))
-				b.ReportAllocs()
-				how.flush(b, b.TempDir(), blocks)
-			})
-		}
-	}
+// BenchmarkFlushRatio writes the same NDJSON blocks by a plain buffered writer with
+// fsync, rename and fsync of the directory, and by the sink.
+func BenchmarkFlushRatio(b *testing.B) {
+	blocks := benchBlocks(16 << 20)
+	dir := b.TempDir()
+	flush := benchSink(b, filepath.Join(dir, "sink"), blocks)
+	paired.Run(b, func() time.Duration {
+		return paired.Time(func() { benchPlain(b, dir, blocks) })
+	}, flush)
 }
 
 func benchBlocks(size int) (blocks []record.Block) {
@@ -49,26 +44,24 @@ func benchBlocks(size int) (blocks []record.Block) {
 }
 
 func benchPlain(b *testing.B, dir string, blocks []record.Block) {
-	for n := 0; b.Loop(); n++ {
-		tmp, name := filepath.Join(dir, ".tmp"), filepath.Join(dir, fmt.Sprint(n))
-		f, err := os.Create(tmp)
-		if err != nil {
+	tmp, name := filepath.Join(dir, ".tmp"), filepath.Join(dir, "plain")
+	f, err := os.Create(tmp)
+	if err != nil {
+		b.Fatal(err)
+	}
+	w := bufio.NewWriterSize(f, bufferSize)
+	for _, block := range blocks {
+		_, _ = w.Write(block.Payload())
+	}
+	for _, step := range []func() error{w.Flush, f.Sync, f.Close, func() error { return os.Rename(tmp, name) }, func() error { return syncPath(dir) }} {
+		if err := step(); err != nil {
 			b.Fatal(err)
 		}
-		w := bufio.NewWriterSize(f, bufferSize)
-		for _, block := range blocks {
-			_, _ = w.Write(block.Payload())
-		}
-		for _, step := range []func() error{w.Flush, f.Sync, f.Close, func() error { return os.Rename(tmp, name) }, func() error { return syncPath(dir) }} {
-			if err := step(); err != nil {
-				b.Fatal(err)
-			}
-		}
-		os.Remove(name)
 	}
 }
 
-func benchSink(b *testing.B, dir string, blocks []record.Block) {
+// benchSink returns a function that flushes the blocks as the next batch.
+func benchSink(b *testing.B, dir string, blocks []record.Block) func() time.Duration {
 	o := acquire(b, dir, Options{})
 	var records int64
 	for _, block := range blocks {
@@ -83,14 +76,21 @@ func benchSink(b *testing.B, dir string, blocks []record.Block) {
 			first += uint64(block.Len())
 		}
 	}
-	for n := uint64(1); b.Loop(); n++ {
+	n := uint64(0)
+	return func() time.Duration {
+		n++
 		step := stepAfter(orders, o.mark, batch{checkpoint: n})
 		step.Runs, step.Records = runs, records
-		if _, err := o.lane.Flush(b.Context(), step); err != nil {
+		took := paired.Time(func() {
+			if _, err := o.lane.Flush(b.Context(), step); err != nil {
+				b.Fatal(err)
+			}
+		})
+		o.mark = step.Next
+		if err := os.Remove(filepath.Join(dir, fmt.Sprintf("orders+main+%020d+00000.ndjson", n))); err != nil {
 			b.Fatal(err)
 		}
-		o.mark = step.Next
-		os.Remove(filepath.Join(dir, fmt.Sprintf("orders+main+%020d+00000.ndjson", n)))
+		return took
 	}
 }
 

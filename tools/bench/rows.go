@@ -1,0 +1,30 @@
+package main
+
+// A row is a benchmark with its goal.
+type row struct {
+	work, baseline string  // for people
+	pkg, name      string  // name as -bench takes it, its parts joined with a slash
+	unit           string  // of the metric
+	goal           float64 // most that is allowed; a rate of 0.5 is a time of 2
+	times          int     // iterations
+}
+
+const paired = "x-baseline"
+
+// rows are the goals. Those of speed are times: wall time as a multiple of the
+// baseline's in the same run.
+var rows = []row{
+	{"log append, 1 lane, fsync each 500,000", "plain buffered file, same fsyncs", "./wal", "AppendRatio", paired, 2, 7},
+	{"log append, 16 lanes, seal each 10,000 per lane", "same records, 1 lane, as many seals of all", "./wal", "Lanes", paired, 1.25, 7},
+	{"files, NDJSON, 16 MiB at a time", "buffered write, fsync, rename of the same bytes", "./sinks/file", "FlushRatio", paired, 1.8, 15},
+	{"Redis SET, steady state", "go-redis pipeline, no guarantee", "./integration/redis", "Steady/set", paired, 1.25, 15},
+	{"Redis HSET, steady state", "go-redis pipeline, no guarantee", "./integration/redis", "Steady/hset", paired, 1.25, 15},
+	{"Redis INCRBY, steady state", "go-redis pipeline, no guarantee", "./integration/redis", "Steady/incrby", paired, 1.25, 15},
+	{"`walsink run`, 1,000,000 NDJSON records to files", "a Go line copier with one fsync", "./integration/file", "Run", paired, 2.5, 7},
+	{"`walsink run`, 1,000,000 NDJSON records to Redis HSET", "redis-cli --pipe of prepared commands", "./integration/redis", "Run", paired, 1 / 0.6, 3},
+	{"open with 10 million records pending, to the first row, in seconds", "-", "./integration/file", "Backlog", "first-row-s", 1, 2},
+	{"the same, resident memory in MiB", "-", "./integration/file", "Backlog", "rss-MiB", 200, 2},
+	{"idle with 8 lanes, percent of a core", "-", "./integration/file", "Idle", "cpu-percent", 1, 1},
+	{"the same, system calls that write or sync", "-", "./integration/file", "Idle", "calls", 0, 1},
+	{"two sources, four lanes, aligned", "the same, not aligned", "./pipeline", "Aligned", paired, 1 / 0.9, 7},
+}
