@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -129,9 +130,14 @@ func (s *Sink) infos(ctx context.Context) (map[string]map[string]string, error) 
 			return err
 		}
 		in := parseInfo(text)
-		for _, name := range []string{"save", "appendfsync", "aof-load-truncated"} {
+		for _, name := range []string{"save", "appendfsync", "aof-load-truncated", "min-replicas-to-write"} {
 			if v, err := c.ConfigGet(ctx, name).Result(); err == nil { // a user may have no right to it
 				in["config_"+name] = v[name]
+			}
+		}
+		if in["cluster_enabled"] == "1" {
+			if text, err := c.ClusterInfo(ctx).Result(); err == nil {
+				maps.Copy(in, parseInfo(text))
 			}
 		}
 		mu.Lock()

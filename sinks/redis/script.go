@@ -24,6 +24,8 @@ var (
 	homeSource string
 	//go:embed scripts/slot.lua
 	slotSource string
+	//go:embed scripts/probe.lua
+	probeSource string
 	//go:embed scripts/override.lua
 	overrideSource string
 )

@@ -43,6 +43,18 @@ type Sink struct {
 // Acquire. A server that answers, and whose settings would break the promise, is
 // refused.
 func Open(ctx context.Context, client goredis.UniversalClient, opts Options) (*Sink, error) {
+	s, err := newSink(client, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.check(ctx); err != nil && sinks.KindOf(err) == sinks.Permanent {
+		return nil, errors.Join(err, s.control.Close())
+	}
+	return s, nil
+}
+
+// newSink is Open without a look at the server.
+func newSink(client goredis.UniversalClient, opts Options) (*Sink, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
@@ -58,9 +70,6 @@ func Open(ctx context.Context, client goredis.UniversalClient, opts Options) (*S
 	s.info = sinks.Info{
 		Name: "redis", Target: target(client), Guarantee: sinks.ExactlyOnce, Format: Format,
 		StepBytes: stepBytes, Chunked: true,
-	}
-	if err := s.check(ctx); err != nil && sinks.KindOf(err) == sinks.Permanent {
-		return nil, errors.Join(err, control.Close())
 	}
 	return s, nil
 }
