@@ -171,18 +171,18 @@ func (ph *phase) loop(stop context.Context) error {
 		ph.arm(timer)
 		var actions []checkpoint.Action
 		var err error
-		select {
-		case <-ph.ctx.Done():
+		switch what, e := ph.await(stopped, timer.C); what {
+		case phaseEnded:
 			return context.Cause(ph.ctx)
-		case <-stopped:
+		case heardEvent:
+			actions, err = ph.handle(e)
+		case timeCame:
+			actions = ph.coord.Tick(time.Now())
+		case runStopped:
 			stopped = nil
 			actions = ph.stop()
-		case <-timer.C:
-			actions = ph.coord.Tick(time.Now())
-		case <-ph.moved:
+		case recordsMoved:
 			actions = ph.count()
-		case e := <-ph.events:
-			actions, err = ph.handle(e)
 		}
 		done := false
 		if err == nil {
@@ -194,6 +194,55 @@ func (ph *phase) loop(stop context.Context) error {
 		if done || err != nil {
 			return err
 		}
+	}
+}
+
+// A wakeUp is what the coordinating goroutine has waited for.
+type wakeUp uint8
+
+const (
+	phaseEnded wakeUp = iota
+	heardEvent
+	timeCame
+	runStopped
+	recordsMoved
+)
+
+// await waits for what happens next. Of several things that have happened already it
+// returns the first in the order of the constants, so that a run hangs on what
+// happened and not on chance. Records come last, because they may never end.
+func (ph *phase) await(stop <-chan struct{}, timer <-chan time.Time) (wakeUp, event) {
+	select {
+	case <-ph.ctx.Done():
+		return phaseEnded, event{}
+	default:
+	}
+	select {
+	case e := <-ph.events:
+		return heardEvent, e
+	default:
+	}
+	select {
+	case <-timer:
+		return timeCame, event{}
+	default:
+	}
+	select {
+	case <-stop:
+		return runStopped, event{}
+	default:
+	}
+	select {
+	case <-ph.ctx.Done():
+		return phaseEnded, event{}
+	case e := <-ph.events:
+		return heardEvent, e
+	case <-timer:
+		return timeCame, event{}
+	case <-stop:
+		return runStopped, event{}
+	case <-ph.moved:
+		return recordsMoved, event{}
 	}
 }
 
