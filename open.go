@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/walsink/walsink/committer"
+	"github.com/walsink/walsink/internal/seam"
 	"github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
-	"github.com/walsink/walsink/wal"
 )
 
 // Open opens the log, takes over every lane that log, store or options know, and
@@ -48,7 +48,7 @@ func (o *Output) open(ctx context.Context) error {
 	if err := (sinks.LaneID{Sink: o.id, Lane: DefaultLane}).Validate(); err != nil {
 		return err
 	}
-	log, err := wal.Open(o.opts.Dir, o.opts.Log)
+	log, err := seam.Open(ctx, o.opts.Dir, o.opts.Log)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/walsink/walsink/committer"
+	"github.com/walsink/walsink/internal/seam"
 	"github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/wal"
@@ -116,7 +117,7 @@ type Output struct {
 	id   string
 	opts Options
 	sink sinks.Sink
-	log  *wal.Log
+	log  seam.Log
 	eng  *committer.Committer
 
 	valid   sinks.Validator // nil if the sink is none
@@ -137,7 +138,7 @@ type Output struct {
 type Lane struct {
 	out    *Output
 	name   string
-	log    *wal.Lane
+	log    seam.Lane
 	replay *committer.Replay // not nil while the store has it already
 	last   uint64            // checkpoint of the lane's last batch
 
