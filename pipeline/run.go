@@ -78,10 +78,13 @@ func (j *job) run(ctx context.Context) error {
 		events: make(chan event, 64), moved: make(chan struct{}, 1), begun: j.at.records(), covered: j.at.records(),
 	}
 	var wg sync.WaitGroup
-	if err := ph.launch(&wg); err != nil {
+	unhook := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) }) // opening lanes waits for the stores
+	err := ph.launch(&wg)
+	unhook()
+	if err != nil {
 		return err
 	}
-	err := ph.loop(ctx)
+	err = ph.loop(ctx)
 	cancel(nil)
 	wg.Wait()
 	j.ended = ph.left == 0
