@@ -7,9 +7,9 @@ import (
 	"os"
 
 	"github.com/walsink/walsink/committer"
+	"github.com/walsink/walsink/internal/seam"
 	"github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
-	"github.com/walsink/walsink/wal"
 )
 
 // An Inspection says how Open would go on.
@@ -49,7 +49,7 @@ func Inspect(ctx context.Context, sink sinks.Sink, opts Options) (in Inspection,
 	opts = opts.withDefaults()
 	o := &Output{id: opts.ID, opts: opts, sink: sink}
 	if _, err := os.Stat(opts.Dir); err == nil {
-		if o.log, err = wal.Open(opts.Dir, opts.Log); err != nil {
+		if o.log, err = seam.OpenWAL(opts.Dir, opts.Log); err != nil {
 			return in, err
 		}
 		in.Log = true

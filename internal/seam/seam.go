@@ -15,22 +15,37 @@ import (
 // those of [wal.Log] do.
 type Log interface {
 	committer.Log
+	// Lane is as in wal.Log.
 	Lane(name string) (Lane, error)
+	// Lanes is as in wal.Log.
 	Lanes() []string
+	// Completed is as in wal.Log.
 	Completed() (checkpoint uint64, position []byte)
+	// Complete is as in wal.Log.
 	Complete(checkpoint uint64, position []byte) error
+	// Sealed is as in wal.Log.
 	Sealed() uint64
+	// SealedEnd is as in wal.Log.
+	SealedEnd(checkpoint uint64) (position []byte, ok bool)
+	// SealDone is as in wal.Log.
 	SealDone(checkpoint uint64) error
+	// Truncate is as in wal.Log.
 	Truncate() error
+	// Restarted is as in wal.Log.
 	Restarted() bool
+	// Rewind is as in wal.Log.
 	Rewind(checkpoint uint64, position []byte) error
+	// Stat is as in wal.Log.
 	Stat() wal.Stat
+	// Close is as in wal.Log.
 	Close() error
 }
 
 // A Lane is what an output needs of a lane of its log, as [wal.Lane] promises it.
 type Lane interface {
+	// Append is as in wal.Lane.
 	Append(ctx context.Context, rec []byte) error
+	// Seal is as in wal.Lane.
 	Seal(checkpoint uint64, position []byte, format string, force bool) (b record.Batch, ok bool, err error)
 }
 

@@ -64,7 +64,7 @@ func draw(r *rand.Rand) config {
 		c.records = append(c.records, r.IntN(pick(r, 4, 25, 60)))
 	}
 	c.byKey = c.byKey || c.stateful
-	c.storage = c.stateful || c.outputs > 1 || r.IntN(4) == 0
+	c.storage = c.stateful || r.IntN(4) == 0
 	c.checkpoints = checkpoint.Options{
 		Interval: pick(r, 0, time.Millisecond+7, 20*time.Millisecond+11), Records: pick[uint64](r, 0, 1, 5, 20),
 		Timeout: pick(r, 0, 0, 40*time.Millisecond+13), MinPause: pick(r, 0, 0, time.Millisecond+17), MaxConcurrent: 1 + r.IntN(3),

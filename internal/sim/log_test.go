@@ -295,7 +295,7 @@ func (l *log) Complete(n uint64, position []byte) error {
 	if done, _ := l.Completed(); n <= done {
 		return nil
 	}
-	if !l.proc.w.cfg.storage {
+	if !l.proc.w.cfg.stateful {
 		l.proc.disk.complete = max(l.proc.disk.complete, n)
 	}
 	position = slices.Clone(position)
@@ -335,6 +335,20 @@ func (l *log) Sealed() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.view.sealed
+}
+
+func (l *log) SealedEnd(n uint64) (position []byte, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	newest := l.view.done
+	for _, lv := range l.view.lanes {
+		for _, b := range lv.batches {
+			if b.Checkpoint <= n && b.Checkpoint > newest {
+				newest, position, ok = b.Checkpoint, b.Position, true
+			}
+		}
+	}
+	return position, ok
 }
 
 func (l *log) Truncate() error {
@@ -404,6 +418,8 @@ func (l *log) Close() error {
 		l.disk.synced = len(l.disk.entries)
 	}
 	l.dead = true
+	d := l.proc.disk
+	d.open = slices.DeleteFunc(d.open, func(o *log) bool { return o == l })
 	return nil
 }
 
