@@ -36,6 +36,7 @@ type world struct {
 	sink  *faultySink
 	c     *committer.Committer
 	hangs bool // the sink does not let Close end well
+	takes string
 }
 
 func newWorld(t *testing.T) *world {
@@ -47,7 +48,7 @@ func newWorld(t *testing.T) *world {
 // start opens a committer, without lanes.
 func (w *world) start() {
 	w.t.Helper()
-	w.sink = &faultySink{Sink: memory.Open(w.store, w.mopts)}
+	w.sink = &faultySink{Sink: memory.Open(w.store, w.mopts), takes: w.takes}
 	c, err := committer.New(w.sink, sinkID, w.log, w.opts)
 	if err != nil {
 		w.t.Fatal(err)
@@ -190,7 +191,11 @@ type faultySink struct {
 	// calls of each, from 1, of this sink
 	acquires, flushes, marks int
 	steps                    []sinks.Step
+	takes                    string // a format besides its own
 }
+
+// Takes implements [sinks.Taker].
+func (s *faultySink) Takes(format string) bool { return s.takes != "" && format == s.takes }
 
 // A fault is what happens to a flush: err is returned before the store is
 // called, or, with after, in place of its answer. Or block runs in its place.

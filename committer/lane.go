@@ -199,7 +199,7 @@ func (l *lane) parts(batches []record.Batch) ([]part, error) {
 	var bytes int64
 	for _, b := range batches {
 		bytes += int64(b.Bytes)
-		if len(parts) > 0 && (bytes > limit || b.Format != l.info.Format) || len(parts) == maxBatches {
+		if len(parts) > 0 && (bytes > limit || !l.takes(b)) || len(parts) == maxBatches {
 			break
 		}
 		if err := l.format(b); err != nil {
@@ -258,9 +258,18 @@ func (l *lane) tolerate(parts []part) int {
 	return n
 }
 
+// takes reports whether the sink flushes a batch in its wire form.
+func (l *lane) takes(b record.Batch) bool {
+	if b.Format == l.info.Format {
+		return true
+	}
+	t, ok := l.c.sink.(sinks.Taker)
+	return ok && t.Takes(b.Format)
+}
+
 // format refuses a batch in a wire form that the sink does not take.
 func (l *lane) format(b record.Batch) error {
-	if b.Format == l.info.Format {
+	if l.takes(b) {
 		return nil
 	}
 	return fmt.Errorf("%w: it is %q, sink %s takes %q; drain with the options it was written under, then change them",

@@ -268,6 +268,24 @@ func TestWrongFormat(t *testing.T) {
 	w.want("old", "old too")
 }
 
+// A batch in another wire form that the sink takes is flushed, together with others.
+func TestTakenFormat(t *testing.T) {
+	w := newWorld(t)
+	w.takes = "earlier"
+	w.open()
+	w.close()
+	for i := range 3 {
+		w.log.add(key, uint64(i+1), recs(i+1, i+1)...)
+	}
+	w.log.find(key, 2).Format = "earlier"
+	w.open()
+	w.drain()
+	w.want(recs(1, 3)...)
+	if n, _ := w.sink.calls(); n != 1 {
+		t.Fatalf("%d steps", n)
+	}
+}
+
 func TestStatusText(t *testing.T) {
 	w := newWorld(t)
 	w.open()

@@ -80,7 +80,8 @@ type Info struct {
 	// Guarantee is what the sink declares and is held to.
 	Guarantee Guarantee
 	// Format is the fingerprint of the wire form that the sink wants records in,
-	// at most 255 bytes. A batch sealed under another one is not given to Flush.
+	// at most 255 bytes. A batch sealed under another one is not given to Flush,
+	// unless the sink is a Taker and takes it.
 	Format string
 	// StepBytes is the most record bytes that the sink wants in one step; 0 means
 	// no limit. Small batches are put together up to it.
@@ -166,6 +167,14 @@ type Validator interface {
 	// each record that is appended, from any goroutine, does no I/O, and does not
 	// keep rec.
 	Validate(rec []byte) error
+}
+
+// A Taker is an optional ability of a Sink: flushing batches whose records are in a
+// wire form of an earlier version, or were made for an earlier shape of the target.
+type Taker interface {
+	// Takes reports whether Flush takes records of another Format than Info tells.
+	// Steps can mix them: each batch has its own. It does no I/O.
+	Takes(format string) bool
 }
 
 // A Prober is an optional ability of a Sink: finding out what the store really

@@ -116,6 +116,7 @@ func (d *db) openAt(dsn string, opts postgres.Options) *postgres.Sink {
 // A tape is the log of one lane: batches in order, with their records.
 type tape struct {
 	id      sinks.LaneID
+	format  string
 	head    record.Head
 	batches []record.Batch
 	records [][][]byte
@@ -123,7 +124,7 @@ type tape struct {
 
 func newTape(sink, lane string) *tape {
 	id := sinks.LaneID{Sink: sink, Lane: lane}
-	return &tape{id: id, head: record.Head{Chain: id.Genesis()}}
+	return &tape{id: id, format: "test", head: record.Head{Chain: id.Genesis()}}
 }
 
 // seal adds a batch.
@@ -133,7 +134,7 @@ func (l *tape) seal(recs ...[]byte) {
 	b := record.Batch{
 		Seq: l.head.Seq + 1, Checkpoint: l.head.Checkpoint + 1, Prev: l.head.Chain,
 		Records: h.Records(), Bytes: h.Bytes(), Digest: h.Sum(),
-		Position: fmt.Appendf(nil, "position %d", l.head.Seq+1), Format: "test", SealedAt: 1,
+		Position: fmt.Appendf(nil, "position %d", l.head.Seq+1), Format: l.format, SealedAt: 1,
 	}
 	l.batches, l.records = append(l.batches, b), append(l.records, recs)
 	l.head = b.Head()

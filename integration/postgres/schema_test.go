@@ -30,6 +30,7 @@ func TestSchemaChangedBetweenAppendAndFlush(t *testing.T) {
 		"column with default":  {change: "alter table t add extra int not null default 7"},
 		"type widened":         {change: "alter table t alter id type numeric"},
 		"type to text":         {change: "alter table t alter id type text"},
+		"type of other bits":   {change: "alter table t alter id type double precision"},
 		"index added":          {change: "create unique index on t (id)"},
 		"column dropped":       {"alter table t drop name", sinks.Permanent, `"name"`},
 		"column renamed":       {"alter table t rename name to title", sinks.Permanent, `"name"`},
@@ -46,6 +47,9 @@ func TestSchemaChangedBetweenAppendAndFlush(t *testing.T) {
 			d.exec(c.change)
 			if c.kind == 0 {
 				flush(t, l, lane.step(m, 1))
+				if got := one[string](d, "select string_agg(id::text || name, ' ' order by id::text) from t"); !strings.HasPrefix(got, "1name 1 2name 2 ") {
+					t.Errorf("rows %q", got)
+				}
 				return
 			}
 			if e := refuse(t, l, lane.step(m, 1), c.kind); !strings.Contains(e.Error(), c.names) {

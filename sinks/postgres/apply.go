@@ -6,19 +6,24 @@ import (
 	"strings"
 )
 
-// copySQL returns the COPY of a step. The columns are listed, so that a column
-// that is added later does no harm, and the encoding is, so that the role's
-// settings do not matter.
-func (s *Sink) copySQL() string {
+// copySQL returns the COPY of a step, of tuples or of lines. The columns are
+// listed, so that a column that is added later does no harm.
+func (s *Sink) copySQL(tuple bool) string {
 	names := s.table.names()
 	if s.opts.Mode == Upsert {
 		names = slices.Insert(names, 0, operation)
 	}
-	return copyInto(s.stage(), names)
+	return copyInto(s.stage(), names, tuple)
 }
 
-func copyInto(relation string, columns []string) string {
-	return fmt.Sprintf("copy %s (%s) from stdin with (format text, encoding 'UTF8')", relation, quoteList(columns))
+// copyInto returns a COPY. For lines it names the encoding, so that the role's
+// settings do not matter; the server does not heed that for tuples, see flight.begin.
+func copyInto(relation string, columns []string, tuple bool) string {
+	options := "format text, encoding 'UTF8'"
+	if tuple {
+		options = "format binary"
+	}
+	return fmt.Sprintf("copy %s (%s) from stdin with (%s)", relation, quoteList(columns), options)
 }
 
 // stage returns the relation that records are copied into.

@@ -18,12 +18,14 @@ import (
 // that nothing of the step is touched afterwards.
 type source struct {
 	mu    sync.Mutex
+	liner liner
+	tuple bool // tuples go out, and lines otherwise
 	next  func() (sinks.Run, error, bool)
 	stop  func()
 	rest  []byte // of the current block
+	text  []byte // lines that were made of tuples
 	runs  []span // those that were begun
 	lines uint64 // of all of them
-	limit int    // on one record
 	err   error  // what ended the stream, io.EOF included
 }
 
@@ -34,9 +36,21 @@ type span struct {
 	first uint64
 }
 
-func newSource(runs iter.Seq2[sinks.Run, error], limit int) *source {
-	s := &source{limit: limit}
+// copyHead and copyTail enclose tuples: signature, flags, length of an extension;
+// and instead of a tuple -1.
+const (
+	copyHead = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
+	copyTail = "\xff\xff"
+)
+
+// newSource returns the stream of the records in runs, as tuples or as lines. A
+// stream of tuples ends with errLine if a record is a line.
+func newSource(runs iter.Seq2[sinks.Run, error], l liner, tuple bool) *source {
+	s := &source{liner: l, tuple: tuple}
 	s.next, s.stop = iter.Pull2(runs)
+	if tuple {
+		s.rest = []byte(copyHead)
+	}
 	return s
 }
 
@@ -66,7 +80,11 @@ func (s *source) advance() bool {
 	}
 	run, err, ok := s.next()
 	if !ok {
-		err = io.EOF
+		s.err = io.EOF
+		if s.tuple {
+			s.rest = []byte(copyTail)
+		}
+		return s.tuple
 	}
 	if err == nil {
 		err = s.begin(run)
@@ -75,22 +93,63 @@ func (s *source) advance() bool {
 	return err == nil
 }
 
-// begin notes the run and checks that each of its records is one line, since
-// otherwise lines and records would no longer correspond.
+// begin notes the run and checks that each of its records is one line, or one
+// tuple, since otherwise COPY's lines and records would no longer correspond.
 func (s *source) begin(run sinks.Run) error {
-	var bad []sinks.Reject
-	for i, rec := range run.Block.All() {
-		if why := badLine(rec, s.limit); why != "" {
-			bad = append(bad, sinks.Reject{Batch: run.Batch, Number: run.First + uint64(i), Reason: why})
-		}
+	check := s.beginLines
+	if s.tuple {
+		check = s.beginTuples
+	}
+	bad, err := check(run)
+	if err != nil {
+		return err
 	}
 	if len(bad) > 0 {
 		return &sinks.Error{Kind: sinks.Poison, Op: "flush", Bad: bad}
 	}
 	s.runs = append(s.runs, span{s.lines, run.Batch, run.First})
 	s.lines += uint64(run.Block.Len())
-	s.rest = run.Block.Payload()
 	return nil
+}
+
+func (s *source) beginTuples(run sinks.Run) (bad []sinks.Reject, err error) {
+	n, limit := s.liner.fields(run.Batch), s.liner.limit
+	for i := range run.Block.Len() {
+		rec := run.Block.Record(i)
+		if why := badTuple(rec, n, limit); why != "" {
+			if !isTuple(rec) && badLine(rec, limit) == "" {
+				return nil, errLine
+			}
+			bad = append(bad, reject(run, i, why))
+		}
+	}
+	s.rest = run.Block.Payload()
+	return bad, nil
+}
+
+func (s *source) beginLines(run sinks.Run) (bad []sinks.Reject, err error) {
+	made := false
+	for i, rec := range run.Block.All() {
+		line, why := s.liner.line(run.Batch, rec)
+		if why != "" {
+			bad = append(bad, reject(run, i, why))
+		}
+		if !made && isTuple(rec) { // what came before is as it was
+			made = true
+			s.text = append(s.text[:0], run.Block.Slice(0, i).Payload()...)
+		}
+		if made {
+			s.text = append(s.text, line...)
+		}
+	}
+	if s.rest = run.Block.Payload(); made {
+		s.rest = s.text
+	}
+	return bad, nil
+}
+
+func reject(run sinks.Run, i int, why string) sinks.Reject {
+	return sinks.Reject{Batch: run.Batch, Number: run.First + uint64(i), Reason: why}
 }
 
 // badLine says why a record is not one line of COPY data, or returns "".
@@ -102,9 +161,13 @@ func badLine(rec []byte, limit int) string {
 	case n == 2 && rec[0] == '\\' && rec[1] == '.':
 		return "not made by an encoder of this sink: end of data inside the data"
 	case n >= limit:
-		return fmt.Sprintf("record of %d bytes, the limit is %d", n+1, limit)
+		return tooLong(rec, limit)
 	}
 	return ""
+}
+
+func tooLong(rec []byte, limit int) string {
+	return fmt.Sprintf("record of %d bytes, the limit is %d", len(rec), limit)
 }
 
 // close ends the stream and waits for a Read that is under way. It returns the

@@ -8,7 +8,7 @@
 //   - A record is at most 64 MiB, a step at most as large as its largest batch,
 //     and a table has at most 1,600 columns.
 //   - Checkpoint ids, counts and sequence numbers go up to 2^63-1.
-//   - The columns that records have are part of Info().Format. With Options.Columns
+//   - The names of the columns that records have are part of Info().Format. With Options.Columns
 //     empty, a column that is added to the table joins them at the next Open, and
 //     what is still in the log has to be flushed under the old list: name the
 //     columns to be independent of that.
@@ -20,7 +20,8 @@
 // is one transaction in three round trips, on a connection that is taken from the
 // pool for it; between steps a lane holds none:
 //
-//	begin; update lane ... where fence and tip are ours; insert audit rows
+//	begin; update lane ... where fence and tip are ours; insert audit rows; the
+//	    types of the table's columns
 //	copy ... from stdin, the blocks of the log as they are
 //	commit, with what mode Upsert or Statement does before
 //
@@ -52,18 +53,29 @@
 //
 // # The form of a record
 //
-// is one line of COPY's text format, in mode Upsert with the operation, U or D,
-// as a field in front. Text rather than binary since the server's own input
-// functions then read every type there is, enums, domains, ranges, composites and
-// those of extensions included; since tuples can be put one after the other
-// without a header; and since a column whose type is changed from int to bigint
-// between append and flush does no harm. [Sink.AppendRow], [Sink.AppendJSON],
-// [Sink.AppendDelete] and [Rows] make records. They check a value by the type of
-// its column, so that what the server would refuse is refused while the caller is
-// at hand: NUL characters, invalid UTF-8, numbers out of range, malformed dates,
-// UUIDs and JSON, text that is too long, null where none is allowed. Left to the
-// server are the forms of types that this package does not know, numeric
-// precision, and constraints.
+// is one tuple of COPY's binary format, in mode Upsert with the operation, U or D,
+// as a field in front: the server does not parse it, and tuples can be put one
+// after the other. A table of more than 200 columns, or with one of a type that
+// this package does not write in binary, gets lines of COPY's text format instead,
+// and so does a single record with a value in a form that only the server reads;
+// its own input functions know every type there is. Written in binary are boolean,
+// the integer and floating point types, numeric, text, varchar, char, bytea, date,
+// time, timestamp, timestamptz, uuid, json, jsonb, enums, and domains over these.
+//
+// A record tells by its first byte which of the two it is, and Info().Format lists
+// the types that tuples were made for. A step in which not every record is a tuple
+// for the types that the columns have now, looked up under the table's lock, is
+// sent as text: a column whose type was changed from int to bigint between append
+// and flush does no harm, one that was changed from bigint to double precision does
+// not turn bits into other numbers, and what an earlier version of this package
+// logged is flushed, see [Sink.Takes].
+//
+// [Sink.AppendRow], [Sink.AppendJSON], [Sink.AppendDelete] and [Rows] make records.
+// They check a value by the type of its column, so that what the server would
+// refuse is refused while the caller is at hand: NUL characters, invalid UTF-8,
+// numbers out of range, malformed dates, UUIDs and JSON, text that is too long,
+// null where none is allowed. Left to the server are the forms of types that this
+// package does not know, numeric precision, and constraints.
 //
 // # What may go wrong
 //

@@ -19,6 +19,7 @@ type scratch struct {
 	slots  []slot
 	text   []byte // text form of a value
 	aux    []byte // text form of an array's element
+	given  []byte // a value that was given as a string
 	key    []byte // unescaped field name
 	rest   []byte // unknown fields
 	quoted []byte // array element in quotes
@@ -59,13 +60,17 @@ func refuse(c *column, format string, args ...any) error {
 	return &valueError{c.name, fmt.Sprintf(format, args...)}
 }
 
-// checkSize refuses a record that is over the limit.
-func (s *Sink) checkSize(dst []byte, from int) ([]byte, error) {
-	if n := len(dst) - from; n > s.opts.MaxRecord {
-		return dst[:from], fmt.Errorf("%w: record of %d bytes, the limit is %d", ErrValue, n, s.opts.MaxRecord)
-	}
-	return dst, nil
+// refuseFor returns the error for a value that column c has no room for.
+func refuseFor(c *column, reason string) error {
+	return refuse(c, "%s (the column is %s)", reason, c.typ.name)
 }
+
+// errLine says that a value has a form that only the server reads, so that its
+// record has to be a line of text.
+var errLine = errors.New("not for a tuple")
+
+// tuples reports whether records are tuples, as a rule.
+func (s *Sink) tuples() bool { return s.form.letters != "" }
 
 // appendEscaped appends text as a field of COPY's text format. The four bytes
 // that mean something there are escaped; nothing else has to be.
@@ -98,9 +103,6 @@ func appendEscaped(dst, text []byte) []byte {
 func isClean(text []byte) bool {
 	return bytes.IndexByte(text, '\\') < 0 && bytes.IndexByte(text, '\n') < 0 && bytes.IndexByte(text, '\t') < 0 && bytes.IndexByte(text, '\r') < 0
 }
-
-// appendNull appends a null field.
-func appendNull(dst []byte) []byte { return append(dst, '\\', 'N') }
 
 // checkText says why the server could not store text in a column of type t, or
 // returns "". What the type's input function thinks of it is checked elsewhere.

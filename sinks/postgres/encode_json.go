@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"unicode/utf8"
@@ -32,25 +33,29 @@ func (s *Sink) AppendJSON(dst, line []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	from := len(dst)
-	out := dst
-	if s.opts.Mode == Upsert {
-		out = append(out, operationOf(tombstone), '\t')
+	out, err := s.appendObject(dst, sc, tombstone, s.tuples())
+	if errors.Is(err, errLine) {
+		out, err = s.appendObject(dst, sc, tombstone, false)
 	}
+	return out, err
+}
+
+// appendObject appends the record of a scanned object. After an error it returns
+// dst as it was.
+func (s *Sink) appendObject(dst []byte, sc *scratch, tombstone, tuple bool) ([]byte, error) {
+	out := s.begin(dst, operationOf(tombstone), tuple)
 	for i := range s.table.columns {
 		c := &s.table.columns[i]
-		if i > 0 {
-			out = append(out, '\t')
-		}
 		v := sc.slots[i]
 		if tombstone && !s.isKey(c) {
 			v = slot{}
 		}
-		if out, err = s.appendField(out, sc, c, v, tombstone); err != nil {
+		var err error
+		if out, err = s.appendField(s.separate(out, i, tuple), sc, c, v, tombstone, tuple); err != nil {
 			return dst, err
 		}
 	}
-	return s.checkSize(append(out, '\n'), from)
+	return s.end(out, len(dst), tuple)
 }
 
 func operationOf(tombstone bool) byte {
@@ -63,14 +68,14 @@ func operationOf(tombstone bool) byte {
 func (s *Sink) isKey(c *column) bool { return slices.Contains(s.opts.Key, c.name) }
 
 // appendField appends one column, or refuses a null that the table does not take.
-func (s *Sink) appendField(dst []byte, sc *scratch, c *column, v slot, tombstone bool) ([]byte, error) {
+func (s *Sink) appendField(dst []byte, sc *scratch, c *column, v slot, tombstone, tuple bool) ([]byte, error) {
 	if !v.isNull() {
-		return sc.appendJSON(dst, c, v)
+		return sc.appendJSON(dst, c, v, tuple)
 	}
 	if s.isKey(c) || c.notNull && !tombstone {
 		return dst, refuse(c, "null or missing, and the column takes no null")
 	}
-	return appendNull(dst), nil
+	return appendNull(dst, tuple), nil
 }
 
 // scanObject fills the slots from a JSON object, and says whether it is a
@@ -175,14 +180,56 @@ func (s *Sink) takeRest(sc *scratch) error {
 	return nil
 }
 
-// appendJSON appends a value that is not null as a field of COPY.
-func (sc *scratch) appendJSON(dst []byte, c *column, v slot) ([]byte, error) {
+// appendJSON appends a value that is not null.
+func (sc *scratch) appendJSON(dst []byte, c *column, v slot, tuple bool) ([]byte, error) {
+	if tuple {
+		return sc.appendJSONTuple(dst, c, v)
+	}
 	text, reason := sc.jsonText(sc.text[:0], &c.typ, v)
 	sc.text = text[:0]
 	if reason != "" {
-		return dst, refuse(c, "%s (the column is %s)", reason, c.typ.name)
+		return dst, refuseFor(c, reason)
 	}
 	return appendEscaped(dst, text), nil
+}
+
+// appendJSONTuple appends a value that is not null as a field of a tuple, the
+// common ones without a detour over their text form.
+func (sc *scratch) appendJSONTuple(dst []byte, c *column, v slot) ([]byte, error) {
+	t := &c.typ
+	out := reserve(dst)
+	at := len(out)
+	var reason string
+	switch {
+	case v.kind == '"' && t.kind == kindText:
+		var ok bool
+		if out, ok = unescape(out, v.raw); !ok {
+			return dst, refuseFor(c, badSurrogate)
+		}
+		reason = checkText(t, out[at:])
+	case v.kind != '"' && intBits(t.kind) > 0:
+		var n int64
+		if n, reason = parseInt(v.raw); reason == "" {
+			reason = checkBits(n, intBits(t.kind))
+		}
+		out = appendInteger(out, n, t.kind)
+		if reason != "" {
+			_, reason = sc.jsonText(sc.text[:0], t, v) // which knows what else it is
+		}
+	default:
+		var text []byte
+		if text, reason = sc.jsonText(sc.text[:0], t, v); reason == "" {
+			var ok bool
+			if out, ok = appendContents(out, t, text); !ok {
+				return dst, errLine
+			}
+		}
+		sc.text = text[:0]
+	}
+	if reason != "" {
+		return dst, refuseFor(c, reason)
+	}
+	return measure(out, at), nil
 }
 
 // jsonText appends the text form of a JSON value for a column of type t, or says
@@ -200,7 +247,7 @@ func (sc *scratch) jsonText(dst []byte, t *typ, v slot) ([]byte, string) {
 	case v.kind == '"':
 		var ok bool
 		if sc.aux, ok = unescape(sc.aux[:0], v.raw); !ok {
-			return dst, "half a surrogate pair in a JSON string"
+			return dst, badSurrogate
 		}
 		return appendText(dst, t, sc.aux)
 	case v.kind == 't' || v.kind == 'f':

@@ -3,8 +3,10 @@ package postgres
 import (
 	"database/sql/driver"
 	"encoding"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -30,20 +32,23 @@ func (s *Sink) AppendRow(dst []byte, values []any) ([]byte, error) {
 	}
 	sc := s.scratch.get(len(s.table.columns))
 	defer s.scratch.put(sc)
-	from, out := len(dst), dst
-	if s.opts.Mode == Upsert {
-		out = append(out, 'U', '\t')
+	out, err := s.appendRow(dst, sc, values, s.tuples())
+	if errors.Is(err, errLine) {
+		out, err = s.appendRow(dst, sc, values, false)
 	}
+	return out, err
+}
+
+// appendRow appends the record of a row. After an error it returns dst as it was.
+func (s *Sink) appendRow(dst []byte, sc *scratch, values []any, tuple bool) ([]byte, error) {
+	out := s.begin(dst, 'U', tuple)
 	for i, v := range values {
-		if i > 0 {
-			out = append(out, '\t')
-		}
 		var err error
-		if out, err = s.appendValue(out, sc, &s.table.columns[i], v); err != nil {
+		if out, err = s.appendValue(s.separate(out, i, tuple), sc, &s.table.columns[i], v, tuple); err != nil {
 			return dst, err
 		}
 	}
-	return s.checkSize(append(out, '\n'), from)
+	return s.end(out, len(dst), tuple)
 }
 
 // AppendDelete appends the record that deletes the row with the given key, whose
@@ -55,35 +60,115 @@ func (s *Sink) AppendDelete(dst []byte, key ...any) ([]byte, error) {
 	}
 	sc := s.scratch.get(len(s.table.columns))
 	defer s.scratch.put(sc)
-	from, out := len(dst), append(dst, 'D')
+	out, err := s.appendDelete(dst, sc, key, s.tuples())
+	if errors.Is(err, errLine) {
+		out, err = s.appendDelete(dst, sc, key, false)
+	}
+	return out, err
+}
+
+func (s *Sink) appendDelete(dst []byte, sc *scratch, key []any, tuple bool) ([]byte, error) {
+	out := s.begin(dst, 'D', tuple)
 	for i := range s.table.columns {
 		c := &s.table.columns[i]
-		out = append(out, '\t')
+		out = s.separate(out, i, tuple)
 		if !s.isKey(c) {
-			out = appendNull(out)
+			out = appendNull(out, tuple)
 			continue
 		}
 		var err error
-		if out, err = s.appendValue(out, sc, c, key[slices.Index(s.opts.Key, c.name)]); err != nil {
+		if out, err = s.appendValue(out, sc, c, key[slices.Index(s.opts.Key, c.name)], tuple); err != nil {
 			return dst, err
 		}
 	}
-	return s.checkSize(append(out, '\n'), from)
+	return s.end(out, len(dst), tuple)
 }
 
 // appendValue appends one column.
-func (s *Sink) appendValue(dst []byte, sc *scratch, c *column, v any) ([]byte, error) {
+func (s *Sink) appendValue(dst []byte, sc *scratch, c *column, v any, tuple bool) ([]byte, error) {
+	if tuple {
+		if out, ok := appendPlain(dst, &c.typ, v); ok {
+			return out, nil
+		}
+	}
 	text, null, reason := sc.goText(sc.text[:0], &c.typ, v)
 	sc.text = text[:0]
 	switch {
 	case reason != "":
-		return dst, refuse(c, "%s (the column is %s)", reason, c.typ.name)
+		return dst, refuseFor(c, reason)
+	case !null && tuple:
+		out := reserve(dst)
+		at := len(out)
+		var ok bool
+		if out, ok = appendContents(out, &c.typ, text); !ok {
+			return dst, errLine
+		}
+		return measure(out, at), nil
 	case !null:
 		return appendEscaped(dst, text), nil
 	case c.notNull || s.isKey(c):
 		return dst, refuse(c, "null, and the column takes no null")
 	}
-	return appendNull(dst), nil
+	return appendNull(dst, tuple), nil
+}
+
+// appendPlain appends the values that are most common as a field of a tuple,
+// without a detour over their text form. It is false for all others, and for bad
+// ones.
+func appendPlain(dst []byte, t *typ, v any) ([]byte, bool) {
+	out := reserve(dst)
+	at := len(out)
+	switch v := v.(type) {
+	case string:
+		if t.kind != kindText {
+			return dst, false
+		}
+		out = append(out, v...)
+		if checkText(t, out[at:]) != "" {
+			return dst, false
+		}
+	case int64:
+		return appendWhole(dst, t, v)
+	case int:
+		return appendWhole(dst, t, int64(v))
+	case int32:
+		return appendWhole(dst, t, int64(v))
+	case float64:
+		if t.kind != kindFloat8 {
+			return dst, false
+		}
+		out = binary.BigEndian.AppendUint64(out, math.Float64bits(v))
+	case bool:
+		if t.kind != kindBool {
+			return dst, false
+		}
+		out = append(out, b2b(v))
+	case []byte:
+		if t.kind != kindBytea || v == nil {
+			return dst, false
+		}
+		out = append(out, v...)
+	case time.Time:
+		var ok bool
+		if out, ok = appendTime(out, v, t.kind); !ok || v.Year() < 1 || v.Year() > 9999 {
+			return dst, false
+		}
+	default:
+		return dst, false
+	}
+	return measure(out, at), true
+}
+
+// appendWhole appends a whole number if the column is of an integer type that
+// holds it.
+func appendWhole(dst []byte, t *typ, n int64) ([]byte, bool) {
+	bits := intBits(t.kind)
+	if bits == 0 || checkBits(n, bits) != "" {
+		return dst, false
+	}
+	out := reserve(dst)
+	at := len(out)
+	return measure(appendInteger(out, n, t.kind), at), true
 }
 
 // goText appends the text form of a Go value for a column of type t, or says
@@ -94,7 +179,8 @@ func (sc *scratch) goText(dst []byte, t *typ, v any) (text []byte, null bool, re
 	case nil:
 		return dst, true, ""
 	case string:
-		dst, reason = appendText(dst, t, []byte(v))
+		sc.given = append(sc.given[:0], v...)
+		dst, reason = appendText(dst, t, sc.given)
 	case []byte:
 		switch {
 		case v == nil:

@@ -97,13 +97,14 @@ func (f *flight) malformed() ([]sinks.Reject, error) {
 	if f.sink.opts.Mode == Upsert {
 		columns++
 	}
+	l := f.liner()
 	var bad []sinks.Reject
 	for run, err := range f.step.Runs {
 		if err != nil {
 			return nil, err
 		}
 		for i, rec := range run.Block.All() {
-			why := badLine(rec, f.sink.opts.MaxRecord)
+			rec, why := l.line(run.Batch, rec)
 			switch {
 			case why != "":
 			case bytes.Count(rec, []byte{'\t'}) != columns-1:
@@ -115,7 +116,7 @@ func (f *flight) malformed() ([]sinks.Reject, error) {
 			default:
 				continue
 			}
-			bad = append(bad, sinks.Reject{Batch: run.Batch, Number: run.First + uint64(i), Reason: why})
+			bad = append(bad, reject(run, i, why))
 		}
 	}
 	return bad, nil
@@ -144,7 +145,7 @@ func (f *flight) findAll(ctx context.Context) ([]sinks.Reject, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.copy(ctx, copyInto("pg_temp."+findTable, names)); err != nil {
+	if err := f.copy(ctx, copyInto("pg_temp."+findTable, names, false), false); err != nil {
 		return nil, err
 	}
 	results, err := exchange(ctx, f.pg, nil, sql(f.sink.findSQL()),

@@ -15,7 +15,8 @@ import (
 
 // A flight is one flush: one transaction in three round trips.
 //
-//	begin, move the mark, audit rows (, staging table)   ->
+//	begin, move the mark, audit rows (, staging table,
+//	types of the table)                                  ->
 //	                                                     <-  moved: one row
 //	COPY, the blocks as they are                         ->
 //	                                                     <-  n rows
@@ -25,12 +26,17 @@ import (
 // The mark is moved first: its row lock holds every other flush, Acquire and
 // Mark of the lane back until this transaction has ended, and a step that is
 // not wanted is refused before anything is sent.
+//
+// Records that are tuples go out as they are, unless the table has changed since
+// Open, or a record was made for other types, or is a line: then all of them go
+// out as text, and the server has the last word.
 type flight struct {
 	lane      *lane
 	sink      *Sink
 	pg        *pgconn.PgConn
 	step      *sinks.Step
 	at        phase
+	tuple     bool // records go out as tuples
 	stream    *source
 	streamErr error
 }
@@ -38,6 +44,20 @@ type flight struct {
 // run performs the step. Whatever it returns, the caller closes the connection
 // after an error, which ends the transaction.
 func (f *flight) run(ctx context.Context) error {
+	f.tuple = f.sink.tuples() && f.sameForm()
+	err := f.attempt(ctx)
+	if errors.Is(err, errLine) {
+		if _, err := exchange(ctx, f.pg, nil, sql("rollback")); err != nil {
+			return err
+		}
+		f.tuple, f.streamErr = false, nil
+		return f.attempt(ctx)
+	}
+	return err
+}
+
+func (f *flight) attempt(ctx context.Context) error {
+	f.at = preparing
 	if err := f.begin(ctx); err != nil {
 		return err
 	}
@@ -52,6 +72,34 @@ func (f *flight) run(ctx context.Context) error {
 	return nil
 }
 
+// sameForm reports whether all records were made for the types that the columns
+// had at Open.
+func (f *flight) sameForm() bool {
+	for i := range f.step.Batches {
+		if f.letters(i) != f.sink.form.letters {
+			return false
+		}
+	}
+	return true
+}
+
+// letters returns the types that the tuples of a batch were made for.
+func (f *flight) letters(batch int) string {
+	format := f.step.Batches[batch].Format
+	if batch, ok := parseForm(format); ok && format != f.sink.info.Format {
+		return batch.letters
+	}
+	return f.sink.form.letters
+}
+
+func (f *flight) liner() liner {
+	l := liner{upsert: f.sink.opts.Mode == Upsert, limit: f.sink.opts.MaxRecord}
+	for i := range f.step.Batches {
+		l.letters = append(l.letters, f.letters(i))
+	}
+	return l
+}
+
 // begin opens the transaction and moves the mark.
 func (f *flight) begin(ctx context.Context) error {
 	const moved = 1 // index of the compare-and-set
@@ -64,8 +112,16 @@ func (f *flight) begin(ctx context.Context) error {
 		}
 		stmts = append(stmts, marks...)
 	}
+	types := len(stmts) // index of the description of the table
 	if ddl := f.sink.stageDDL(); ddl != "" && f.step.Records > 0 {
 		stmts = append(stmts, sql(ddl))
+	}
+	check := f.tuple && f.sink.opts.Mode == Insert && f.step.Records > 0
+	if check {
+		stmts = append(stmts, describe(f.sink.table.typesSQL()))
+	}
+	if f.tuple && f.pg.ParameterStatus("client_encoding") != "UTF8" {
+		stmts = append(stmts, sql("set local client_encoding to 'UTF8'"))
 	}
 	results, err := exchange(ctx, f.pg, nil, stmts...)
 	if !apart && len(results) > moved && results[moved].CommandTag.RowsAffected() == 0 {
@@ -73,6 +129,9 @@ func (f *flight) begin(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if check {
+		f.tuple = f.sink.table.hasTypes(results[types].FieldDescriptions)
 	}
 	return f.deadLetters(ctx)
 }
@@ -152,12 +211,12 @@ func (f *flight) write(ctx context.Context) error {
 	if f.step.Records == 0 {
 		return nil
 	}
-	return f.copy(ctx, f.sink.copySQL())
+	return f.copy(ctx, f.sink.copySQL(f.tuple), f.tuple)
 }
 
 // copy streams the records into the relation that sql names.
-func (f *flight) copy(ctx context.Context, sql string) error {
-	f.stream = newSource(f.step.Runs, f.sink.opts.MaxRecord)
+func (f *flight) copy(ctx context.Context, sql string, tuple bool) error {
+	f.stream = newSource(f.step.Runs, f.liner(), tuple)
 	_, err := f.pg.CopyFrom(ctx, f.stream, sql)
 	f.streamErr = f.stream.close()
 	if f.streamErr != nil {

@@ -261,6 +261,8 @@ func escapedRune(text []byte) (rune, int) {
 	return 0, 0
 }
 
+const badSurrogate = "half a surrogate pair in a JSON string"
+
 // checkJSONB says why jsonb cannot hold a scanned value, or returns "": it has no
 // place for the NUL character and for half a surrogate pair. An escaped backslash
 // before a u is neither.
@@ -278,7 +280,7 @@ func checkJSONB(raw []byte) string {
 		r, n := escapedRune(raw)
 		switch {
 		case n == 0:
-			return "half a surrogate pair in a JSON string"
+			return badSurrogate
 		case r == 0:
 			return "NUL character in a JSON string, which jsonb cannot store"
 		}

@@ -127,7 +127,7 @@ func TestSourceLocatesLines(t *testing.T) {
 		sinks.Run{Batch: 0, First: 5, Block: record.BlockOf(lines("c\n")...)},
 		sinks.Run{Batch: 1, First: 0, Block: record.BlockOf()},
 		sinks.Run{Batch: 2, First: 1, Block: record.BlockOf(lines("d\n", "e\n")...)},
-	), 100)
+	), liner{limit: 100}, false)
 	data, err := io.ReadAll(s)
 	if err != nil || string(data) != "a\nb\nc\nd\ne\n" {
 		t.Fatalf("%q, %v", data, err)
@@ -155,7 +155,7 @@ func TestSourcePassesTheLogsError(t *testing.T) {
 		if yield(sinks.Run{Block: record.BlockOf(lines("a\n")...)}, nil) {
 			yield(sinks.Run{}, damage)
 		}
-	}, 100)
+	}, liner{limit: 100}, false)
 	if data, err := io.ReadAll(s); string(data) != "a\n" || !errors.Is(err, damage) {
 		t.Errorf("%q, %v", data, err)
 	}
@@ -170,7 +170,7 @@ func TestSourceStopsEarly(t *testing.T) {
 		defer func() { ended = true }()
 		for yield(sinks.Run{Block: record.BlockOf(lines("a\n")...)}, nil) {
 		}
-	}, 100)
+	}, liner{limit: 100}, false)
 	if _, err := s.Read(make([]byte, 3)); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestSourceStopsEarly(t *testing.T) {
 
 func TestP39LongLinesAreRefusedByTheSource(t *testing.T) {
 	for n, ok := range map[int]bool{98: true, 99: true, 100: false} {
-		s := newSource(runs(sinks.Run{First: 3, Block: record.BlockOf([]byte(strings.Repeat("a", n) + "\n"))}), 100)
+		s := newSource(runs(sinks.Run{First: 3, Block: record.BlockOf([]byte(strings.Repeat("a", n) + "\n"))}), liner{limit: 100}, false)
 		_, err := io.ReadAll(s)
 		_ = s.close()
 		if (err == nil) != ok {

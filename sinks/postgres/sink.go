@@ -20,7 +20,7 @@ import (
 )
 
 // A Sink writes lanes into one table, or runs one statement. It implements
-// [sinks.Sink], [sinks.Ledger] and [sinks.Prober]. All methods are safe for
+// [sinks.Sink], [sinks.Ledger], [sinks.Taker] and [sinks.Prober]. All methods are safe for
 // concurrent use.
 type Sink struct {
 	pool     *pgxpool.Pool
@@ -28,6 +28,7 @@ type Sink struct {
 	ledger   ledger
 	table    table
 	info     sinks.Info
+	form     form
 	batchDDL string // mode Statement: makes the relation
 	scratch  scratchPool
 	closed   atomic.Bool
@@ -37,6 +38,7 @@ var (
 	_ sinks.Sink   = (*Sink)(nil)
 	_ sinks.Ledger = (*Sink)(nil)
 	_ sinks.Prober = (*Sink)(nil)
+	_ sinks.Taker  = (*Sink)(nil)
 )
 
 // Open checks the ledger, finds the table and reads its columns. The pool stays
@@ -53,6 +55,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Sink, error) 
 	if err := s.with(ctx, s.discover); err != nil {
 		return nil, s.fail(ctx, "open", sinks.LaneID{}, preparing, err)
 	}
+	h := sha256.Sum256([]byte(strings.Join(s.table.names(), "\x00")))
+	s.form = form{mode: s.opts.Mode, columns: hex.EncodeToString(h[:8]), letters: lettersOf(s.table.columns)}
 	s.info = s.describe()
 	return s, nil
 }
@@ -79,12 +83,11 @@ func (s *Sink) discover(ctx context.Context, pg *pgconn.PgConn) error {
 func (s *Sink) describe() sinks.Info {
 	c := s.pool.Config().ConnConfig
 	target := fmt.Sprintf("postgres://%s/%s %s", net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), c.Database, s.table.plain)
-	h := sha256.Sum256([]byte(strings.Join(s.table.names(), "\x00")))
 	return sinks.Info{
 		Name:      "postgres",
 		Target:    target,
 		Guarantee: sinks.ExactlyOnce,
-		Format:    fmt.Sprintf("postgres copy text 1 %s %s", s.opts.Mode, hex.EncodeToString(h[:8])),
+		Format:    s.form.String(),
 		StepBytes: s.opts.StepBytes,
 		Chunked:   s.opts.Chunked,
 	}

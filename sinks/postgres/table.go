@@ -52,6 +52,7 @@ var kinds = map[uint32]kind{
 // under it; its checks are the server's.
 type typ struct {
 	kind    kind
+	enum    bool   // with kindOther
 	oid     uint32 // of the type below all domains
 	name    string // for messages
 	maxLen  int    // of characters, for kindText; 0 if there is no limit
@@ -245,7 +246,7 @@ func resolve(oid uint32, mod int32, types map[uint32]pgType) typ {
 		t.name = p.name
 		return t
 	}
-	t := typ{kind: kinds[oid], oid: oid, name: p.name}
+	t := typ{kind: kinds[oid], enum: p.typtype == "e", oid: oid, name: p.name}
 	switch {
 	case p.category == "A" && p.elem != 0:
 		element := resolve(p.elem, mod, types)
@@ -330,4 +331,15 @@ func (t *table) names() []string {
 		names[i] = c.name
 	}
 	return names
+}
+
+// typesSQL is a query whose description tells the types of the columns. It is
+// never run, so that it needs no privilege, but the server locks the table for it
+// until the transaction ends: what the description says stays true.
+func (t *table) typesSQL() string { return "select " + quoteList(t.names()) + " from " + t.name }
+
+// hasTypes reports whether the columns have the types that they had at Open,
+// domains aside, which are written like the type below them.
+func (t *table) hasTypes(now []pgconn.FieldDescription) bool {
+	return slices.EqualFunc(t.columns, now, func(c column, f pgconn.FieldDescription) bool { return c.typ.oid == f.DataTypeOID })
 }

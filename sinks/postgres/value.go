@@ -248,8 +248,12 @@ func checkUUID(text []byte) string {
 
 // A clock reads the parts of a date or a time, one after the other.
 type clock struct {
-	text []byte
-	bad  bool
+	text   []byte
+	bad    bool
+	year   int
+	days   int64 // from 2000-01-01
+	micros int64 // of the day
+	offset int64 // of the zone, in microseconds east of UTC
 }
 
 // number reads between least and most digits.
@@ -282,13 +286,16 @@ func (c *clock) want(oneOf string) {
 
 func (c *clock) date() {
 	year := c.number(4, 6)
+	c.year = year
 	c.want("-")
 	month := c.number(2, 2)
 	c.want("-")
 	day := c.number(2, 2)
 	if !c.bad {
-		last := time.Date(year, time.Month(month)+1, 0, 0, 0, 0, 0, time.UTC).Day()
-		c.bad = year < 1 || month < 1 || month > 12 || day < 1 || day > last
+		first := time.Date(year, time.Month(month), 1, 0, 0, 0, 0, time.UTC)
+		at := first.AddDate(0, 0, day-1)
+		c.bad = year < 1 || month < 1 || month > 12 || day < 1 || at.Month() != first.Month()
+		c.days = floorDiv(at.Unix(), 24*60*60) - epochDays
 	}
 }
 
@@ -305,6 +312,7 @@ func (c *clock) time(dst []byte) []byte {
 		second = c.number(2, 2)
 	}
 	dst = append(dst, start[:len(start)-len(c.text)]...)
+	c.micros = int64((hour*60+minute)*60+second) * 1e6
 	if _, ok := c.skip("."); ok {
 		fraction := c.text
 		c.number(1, 1)
@@ -312,10 +320,23 @@ func (c *clock) time(dst []byte) []byte {
 			c.text = c.text[1:]
 		}
 		fraction = fraction[:min(6, len(fraction)-len(c.text))]
+		c.micros += micros(fraction)
 		dst = append(append(dst, '.'), fraction...)
 	}
 	c.bad = c.bad || hour > 24 || minute > 59 || second > 60 || hour == 24 && (minute > 0 || second > 0)
 	return dst
+}
+
+// micros is a fraction of a second, of at most six digits.
+func micros(fraction []byte) int64 {
+	n := int64(0)
+	for i := range 6 {
+		n *= 10
+		if i < len(fraction) {
+			n += int64(fraction[i] - '0')
+		}
+	}
+	return n
 }
 
 // zone reads Z or an offset and appends it. It reports whether there was one,
@@ -336,6 +357,10 @@ func (c *clock) zone(dst []byte) (out []byte, zoned, utc bool) {
 		minute = c.number(2, 2)
 	}
 	c.bad = c.bad || hour > 15 || minute > 59
+	c.offset = int64(hour*60+minute) * 60e6
+	if sign == '-' {
+		c.offset = -c.offset
+	}
 	return append(append(dst, sign), start[:len(start)-len(c.text)]...), true, false
 }
 

@@ -96,7 +96,7 @@ func FuzzEscape(f *testing.F) {
 	f.Add([]byte("a\\b\tc\nd\re\\."), []byte(`{"x,y\`))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		line := append(appendEscaped(nil, a), '\t')
-		line = append(appendNull(line), '\t')
+		line = append(appendNull(line, false), '\t')
 		line = append(appendEscaped(line, b), '\n')
 		got := fields(t, line)
 		if len(got) != 3 || *got[0] != string(a) || got[1] != nil || *got[2] != string(b) {

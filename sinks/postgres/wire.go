@@ -14,11 +14,16 @@ import (
 // or nil. Statements go over the extended protocol with the unnamed prepared
 // statement, which works behind every kind of pooler.
 type stmt struct {
-	sql  string
-	args []any
+	sql      string
+	args     []any
+	describe bool // do not run it
 }
 
-func sql(text string, args ...any) stmt { return stmt{text, args} }
+func sql(text string, args ...any) stmt { return stmt{sql: text, args: args} }
+
+// describe asks for the columns that a query has, which come as the field
+// descriptions of its result.
+func describe(text string) stmt { return stmt{sql: text, describe: true} }
 
 // bind returns the arguments in protocol form.
 func (s stmt) bind() (values [][]byte, formats []int16) {
@@ -47,6 +52,10 @@ func (s stmt) bind() (values [][]byte, formats []int16) {
 func exchange(ctx context.Context, pg *pgconn.PgConn, sent func(), stmts ...stmt) ([]*pgconn.Result, error) {
 	p := pg.StartPipeline(ctx)
 	for _, s := range stmts {
+		if s.describe {
+			p.SendPrepare("", s.sql, nil)
+			continue
+		}
 		values, formats := s.bind()
 		p.SendQueryParams(s.sql, values, nil, formats, nil)
 	}
@@ -71,15 +80,18 @@ func collect(p *pgconn.Pipeline, n int) ([]*pgconn.Result, error) {
 		if err != nil {
 			return results, err
 		}
-		reader, ok := got.(*pgconn.ResultReader)
-		if !ok {
+		switch got := got.(type) {
+		case *pgconn.StatementDescription:
+			results = append(results, &pgconn.Result{FieldDescriptions: got.Fields})
+		case *pgconn.ResultReader:
+			result := got.Read()
+			if result.Err != nil {
+				return results, result.Err
+			}
+			results = append(results, result)
+		default:
 			return results, fmt.Errorf("unexpected answer %T", got)
 		}
-		result := reader.Read()
-		if result.Err != nil {
-			return results, result.Err
-		}
-		results = append(results, result)
 	}
 	return results, nil
 }
