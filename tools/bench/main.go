@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -30,13 +31,13 @@ func main() {
 	only := flag.String("only", "", "only rows whose work matches this `regexp`")
 	table := flag.String("table", "docs/benchmarks.md", "`file` with the table")
 	flag.Parse()
-	if err := run(*table, *only, *check); err != nil {
+	if err := run(os.Stdout, *table, *only, *check); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(table, only string, check bool) error {
+func run(out io.Writer, table, only string, check bool) error {
 	match, err := regexp.Compile(only)
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ func run(table, only string, check bool) error {
 			return fmt.Errorf("%s: %w", r.work, err)
 		}
 		was, ok := known[r.work]
-		fmt.Printf("%-70s %s (goal %s)\n", r.work, figure(got), figure(r.goal))
+		fmt.Fprintf(out, "%-70s %s (goal %s)\n", r.work, figure(got), figure(r.goal))
 		if check && ok && got > was*tolerance && got > r.goal {
 			worse = append(worse, fmt.Sprintf("%s: %s, was %s", r.work, figure(got), figure(was)))
 		}

@@ -21,7 +21,7 @@ var rows = []row{
 	{"Redis HSET, steady state", "go-redis pipeline, no guarantee", "./integration/redis", "Steady/hset", paired, 1.25, 15},
 	{"Redis INCRBY, steady state", "go-redis pipeline, no guarantee", "./integration/redis", "Steady/incrby", paired, 1.25, 15},
 	{"`walsink run`, 1,000,000 NDJSON records to files", "a Go line copier with one fsync", "./integration/file", "Run", paired, 2.5, 7},
-	{"`walsink run`, 1,000,000 NDJSON records to Redis HSET", "redis-cli --pipe of prepared commands", "./integration/redis", "Run", paired, 1 / 0.6, 3},
+	{"`walsink run`, 1,000,000 NDJSON records to Redis HSET", "redis-cli --pipe of prepared commands", "./integration/command", "Redis", paired, 1 / 0.6, 3},
 	{"open with 10 million records pending, to the first row, in seconds", "-", "./integration/file", "Backlog", "first-row-s", 1, 2},
 	{"the same, resident memory in MiB", "-", "./integration/file", "Backlog", "rss-MiB", 200, 2},
 	{"idle with 8 lanes, percent of a core", "-", "./integration/file", "Idle", "cpu-percent", 1, 1},
