@@ -27,6 +27,6 @@
 //
 // # Required and optional
 //
-// [Sink] and [Lane] are required. [Ledger], [Validator], [Taker] and [Prober] are
-// optional abilities, found by type assertion when the sink opens.
+// [Sink] and [Lane] are required. [Ledger], [DeadLetterBox], [Validator], [Taker] and
+// [Prober] are optional abilities, found by type assertion.
 package sinks

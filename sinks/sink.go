@@ -1,6 +1,7 @@
 package sinks
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -159,6 +160,36 @@ type Audit struct {
 	// FlushedAt is the time of the step, by the clock of the machine or the store.
 	FlushedAt time.Time `json:"flushed_at"`
 }
+
+// A DeadLetterBox is an optional ability of a Sink: giving out what went to the dead
+// letters, and removing it. It does not need an acquired lane and does not disturb
+// one. Removing letters moves no mark: Dead counts what went in.
+type DeadLetterBox interface {
+	// DeadLetters ranges over the dead letters of a lane in the order of LetterID,
+	// starting with the first above after. Batch is 0. Record is the wire form of what
+	// the store has not got of the record, and valid until the next letter is asked for.
+	// The first error ends it.
+	DeadLetters(ctx context.Context, id LaneID, after LetterID) iter.Seq2[DeadLetter, error]
+
+	// DropDeadLetters removes dead letters for ever, durably. Those that are not there
+	// are passed over. After an error some may be gone.
+	DropDeadLetters(ctx context.Context, id LaneID, letters []LetterID) error
+}
+
+// A LetterID names a dead letter of a lane: the checkpoint of its batch, and its
+// number there. They ascend as the lane goes on.
+type LetterID struct {
+	Checkpoint uint64 `json:"checkpoint"`
+	Number     uint64 `json:"number"`
+}
+
+// Compare orders letters of a lane.
+func (l LetterID) Compare(m LetterID) int {
+	return cmp.Or(cmp.Compare(l.Checkpoint, m.Checkpoint), cmp.Compare(l.Number, m.Number))
+}
+
+// String returns "checkpoint:number".
+func (l LetterID) String() string { return fmt.Sprintf("%d:%d", l.Checkpoint, l.Number) }
 
 // A Validator is an optional ability of a Sink: refusing a record while whoever
 // appends it is at hand. What it lets pass can still turn out as Poison.

@@ -133,6 +133,9 @@ type DeadLetter struct {
 	Record []byte
 }
 
+// ID is what names the letter in its lane.
+func (d DeadLetter) ID() LetterID { return LetterID{d.Checkpoint, d.Number} }
+
 // A Result says what a successful Flush found. The zero Result is usual.
 type Result struct {
 	// Rejected are the records the sink put to the dead letters on its own, at most

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -159,19 +158,20 @@ func writeRecords(w *bufio.Writer, block record.Block) error {
 // jsonLine is a record as a line of JSON: as it is, as a string or, if it is no text,
 // in base 64.
 func jsonLine(rec []byte) ([]byte, error) {
-	body := bytes.TrimSuffix(rec, []byte{'\n'})
-	if json.Valid(body) && !bytes.ContainsAny(body, "\n\r") {
-		return append(bytes.Clone(body), '\n'), nil
-	}
-	var value any = map[string][]byte{"base64": rec}
-	if utf8.Valid(rec) {
-		value = string(rec)
-	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(value)
+	if raw, ok := rawJSON(rec); ok {
+		return append(bytes.Clone(raw), '\n'), nil
+	}
+	err := enc.Encode(shownRecord(rec))
 	return b.Bytes(), err
+}
+
+// rawJSON is a record that is JSON in one line, without its line end.
+func rawJSON(rec []byte) (json.RawMessage, bool) {
+	body := bytes.TrimSuffix(rec, []byte{'\n'})
+	return body, json.Valid(body) && !bytes.ContainsAny(body, "\n\r")
 }
 
 func (a *app) printDamage(ctx context.Context, l *wal.Log, dir string) error {

@@ -2,7 +2,6 @@ package file
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -287,13 +286,11 @@ func (s *stager) deadLetters() error {
 		return err
 	}
 	for _, d := range s.step.Dead {
-		line, err := json.Marshal(deadLetter{
-			Checkpoint: d.Checkpoint, Number: d.Number, Field: d.Field, Code: d.Code, Reason: d.Reason, Record: d.Record,
-		})
+		line, err := encodeDead(d)
 		if err != nil {
-			return fmt.Errorf("dead letter %d of checkpoint %d: %w", d.Number, d.Checkpoint, err)
+			return err
 		}
-		if err := s.w.write(append(line, '\n'), 1); err != nil {
+		if err := s.w.write(line, 1); err != nil {
 			return err
 		}
 	}

@@ -35,10 +35,11 @@ type Sink struct {
 }
 
 var (
-	_ sinks.Sink   = (*Sink)(nil)
-	_ sinks.Ledger = (*Sink)(nil)
-	_ sinks.Prober = (*Sink)(nil)
-	_ sinks.Taker  = (*Sink)(nil)
+	_ sinks.Sink          = (*Sink)(nil)
+	_ sinks.Ledger        = (*Sink)(nil)
+	_ sinks.DeadLetterBox = (*Sink)(nil)
+	_ sinks.Prober        = (*Sink)(nil)
+	_ sinks.Taker         = (*Sink)(nil)
 )
 
 // Open checks the ledger, finds the table and reads its columns. The pool stays

@@ -54,6 +54,9 @@ type mistake struct {
 	// marks and audit change what is listed.
 	marks func([]sinks.LaneMark) []sinks.LaneMark
 	audit func(rows []sinks.Audit, after uint64) []sinks.Audit
+	// letters changes the dead letters that are given out, drop those that are dropped.
+	letters func([]sinks.DeadLetter) []sinks.DeadLetter
+	drop    func(*row, []sinks.LetterID) []sinks.LetterID
 }
 
 type broken struct {
@@ -298,4 +301,32 @@ func throughJSON(v uint64) uint64 {
 	var f float64
 	_ = json.Unmarshal(data, &f)
 	return uint64(f)
+}
+
+// DeadLetters and DropDeadLetters are those of a sinks.DeadLetterBox.
+func (b *broken) DeadLetters(_ context.Context, id sinks.LaneID, after sinks.LetterID) iter.Seq2[sinks.DeadLetter, error] {
+	return func(yield func(sinks.DeadLetter, error) bool) {
+		b.shelf.mu.Lock()
+		letters := slices.Clone(b.row(id).dead)
+		b.shelf.mu.Unlock()
+		if b.letters != nil {
+			letters = b.letters(letters)
+		}
+		for _, d := range letters {
+			if d.ID().Compare(after) > 0 && !yield(d, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (b *broken) DropDeadLetters(_ context.Context, id sinks.LaneID, ids []sinks.LetterID) error {
+	b.shelf.mu.Lock()
+	defer b.shelf.mu.Unlock()
+	r := b.row(id)
+	if b.drop != nil {
+		ids = b.drop(r, ids)
+	}
+	r.dead = slices.DeleteFunc(slices.Clone(r.dead), func(d sinks.DeadLetter) bool { return slices.Contains(ids, d.ID()) })
+	return nil
 }

@@ -52,6 +52,8 @@ var cases = []testCase{
 		rule: "a record that the store refuses is named by batch and number as Poison, nothing beyond the mark is written, and the rest goes in without it"},
 	{name: "Tolerate", run: tolerate, needs: []need{bad, deadLetters},
 		rule: "a sink puts at most step.Tolerate records to the dead letters on its own, returns them and counts them in mark and audit; else it returns Poison"},
+	{name: "DeadLetterBox", run: deadLetterBox, needs: []need{bad, deadLetters, box},
+		rule: "DeadLetters ranges over the dead letters above a given one, by checkpoint and number, with bytes and reason; DropDeadLetters removes those and no other, and moves no mark"},
 	{name: "Lanes", run: lanes,
 		rule: "lanes are apart, whatever their names, and are used at the same time; a lane that is not used keeps its mark"},
 	{name: "Owners", run: owners,

@@ -1,6 +1,8 @@
 package sinktest
 
 import (
+	"bytes"
+
 	"github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
 )
@@ -100,4 +102,65 @@ func givenUp(e *env) {
 		o.finish()
 		t.auditedDead()
 	}
+}
+
+func deadLetterBox(e *env) {
+	t := e.tape("main").mixed(5, 1, 3).mixed(3).mixed(4, 0, 1, 3)
+	t.known()
+	o := t.acquire()
+	o.flush(place{batches: 1})
+	o.flush(t.end())
+	b := e.open().(sinks.DeadLetterBox)
+	all := t.boxed(b, sinks.LetterID{})
+	if why := t.compareDead(all, t.end()); why != "" {
+		e.violated("%s", why)
+	}
+	for i, d := range all {
+		if d.Reason != "known to be bad" || d.Field != "field" || d.Code != "22P02" {
+			e.violated("dead letter %s has field %q, code %q, reason %q", d.ID(), d.Field, d.Code, d.Reason)
+		}
+		if rest := t.boxed(b, d.ID()); len(rest) != len(all)-i-1 {
+			e.violated("above %s there are %d dead letters, want %d", d.ID(), len(rest), len(all)-i-1)
+		}
+	}
+	if other := e.tape("other").boxed(b, sinks.LetterID{}); len(other) > 0 {
+		e.violated("a lane that was never written has %d dead letters", len(other))
+	}
+	drop := []sinks.LetterID{all[1].ID(), all[2].ID(), all[4].ID(), {Checkpoint: 999, Number: 1}}
+	for range 2 {
+		if err := b.DropDeadLetters(e.ctx, t.id, drop); err != nil {
+			e.violated("drop dead letters: %v", err)
+		}
+		left := t.boxed(b, sinks.LetterID{})
+		if len(left) != 2 || left[0].ID() != all[0].ID() || left[1].ID() != all[3].ID() || !bytes.Equal(left[1].Record, all[3].Record) {
+			e.violated("%d dead letters are left of %d, want the first and the fourth", len(left), len(all))
+		}
+	}
+	if why := t.compare(e.h.Visible(e.TB, t.id), t.end()); why != "" {
+		e.violated("after dead letters were dropped %s", why)
+	}
+	l, m, err := e.open().Acquire(e.ctx, t.id)
+	if err != nil {
+		e.violated("acquire: %v", err)
+	}
+	e.Cleanup(func() { closing(e.TB, "lane", l.Close) })
+	if why := differs(t.mark(t.end()), m); why != "" {
+		e.violated("after dead letters were dropped the mark: %s", why)
+	}
+}
+
+// boxed are the dead letters above one.
+func (t *tape) boxed(b sinks.DeadLetterBox, after sinks.LetterID) (out []sinks.DeadLetter) {
+	t.Helper()
+	for d, err := range b.DeadLetters(t.ctx, t.id, after) {
+		if err != nil {
+			t.violated("dead letters: %v", err)
+		}
+		d.Record = bytes.Clone(d.Record)
+		if n := len(out); n > 0 && out[n-1].ID().Compare(d.ID()) >= 0 {
+			t.violated("dead letter %s comes after %s", d.ID(), out[n-1].ID())
+		}
+		out = append(out, d)
+	}
+	return out
 }

@@ -37,7 +37,8 @@
 //
 // A sink is held to the guarantee that its Info declares and to no more. Parts of
 // a batch are given only to a sink that declares Chunked; those cases, the cases
-// about the ledger if the sink is no sinks.Ledger, and that about arbitrary bytes if
+// about the ledger if the sink is no sinks.Ledger, that about reading dead letters if it is no
+// sinks.DeadLetterBox, and that about arbitrary bytes if
 // the harness does not say Binary, are left out for the others. A case that needs an ability of the harness that is missing is skipped
 // and says which one. A line at the end counts all of them.
 package sinktest

@@ -339,6 +339,28 @@ var mistakes = []struct {
 		slices.Reverse(list)
 		return list
 	}}},
+	{"dead letters come in no order", "DeadLetterBox", mistake{letters: func(l []sinks.DeadLetter) []sinks.DeadLetter {
+		slices.Reverse(l)
+		return l
+	}}},
+	{"dead letters lose their reason", "DeadLetterBox", mistake{letters: func(l []sinks.DeadLetter) []sinks.DeadLetter {
+		for i := range l {
+			l[i].Reason = ""
+		}
+		return l
+	}}},
+	{"all letters of a checkpoint are dropped", "DeadLetterBox", mistake{drop: func(r *row, ids []sinks.LetterID) []sinks.LetterID {
+		for _, d := range r.dead {
+			if slices.ContainsFunc(ids, func(id sinks.LetterID) bool { return id.Checkpoint == d.Checkpoint }) {
+				ids = append(ids, d.ID())
+			}
+		}
+		return ids
+	}}},
+	{"a dropped letter is not counted any more", "DeadLetterBox", mistake{drop: func(r *row, ids []sinks.LetterID) []sinks.LetterID {
+		r.mark.Dead--
+		return ids
+	}}},
 	{"Audit begins at after", "Audit", mistake{audit: func(rows []sinks.Audit, after uint64) []sinks.Audit {
 		return slices.DeleteFunc(slices.Clone(rows), func(a sinks.Audit) bool { return a.Seq < after })
 	}}},

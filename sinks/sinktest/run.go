@@ -56,6 +56,7 @@ type need string
 const (
 	chunked     need = "Chunked"
 	ledger      need = "sinks.Ledger"
+	box         need = "sinks.DeadLetterBox"
 	bad         need = "Harness.Bad"
 	deadLetters need = "Harness.DeadLetters"
 	snapshot    need = "Harness.Snapshot"
@@ -69,7 +70,8 @@ func declared(t testing.TB, h Harness) map[need]bool {
 	s := h.Open(t)
 	defer closing(t, "sink", s.Close)
 	_, lists := s.(sinks.Ledger)
-	return map[need]bool{chunked: s.Info().Chunked, ledger: lists, binary: h.Binary}
+	_, keeps := s.(sinks.DeadLetterBox)
+	return map[need]bool{chunked: s.Info().Chunked, ledger: lists, box: keeps, binary: h.Binary}
 }
 
 // without says why the case is not for a sink that has declared this.
@@ -85,7 +87,7 @@ func (c testCase) without(has map[need]bool) string {
 // lacks says what the harness cannot do.
 func (c testCase) lacks(h Harness) string {
 	has := map[need]bool{
-		chunked: true, ledger: true, binary: true, bad: h.Bad != nil, deadLetters: h.DeadLetters != nil,
+		chunked: true, ledger: true, box: true, binary: true, bad: h.Bad != nil, deadLetters: h.DeadLetters != nil,
 		snapshot: h.Snapshot != nil, breaks: h.Break != nil, loses: h.LoseAnswers != nil,
 	}
 	var lacks []string
