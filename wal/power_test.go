@@ -65,7 +65,7 @@ func cutPower(t *testing.T, dev *loopdev.Device, dir string, said *os.File, rng 
 	for range 2 {
 		wait := time.NewTimer(time.Duration(50+rng.IntN(400)) * time.Millisecond)
 		<-wait.C
-		if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		if !loopdev.Freeze(t, cmd.Process) {
 			return cuts // it is done
 		}
 		out, err := os.ReadFile(said.Name())

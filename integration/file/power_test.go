@@ -57,7 +57,9 @@ func (r *rig) cutPower(rng *rand.Rand, in *input, state, out *loopdev.Device) (c
 			return cuts
 		case <-time.After(time.Duration(20+rng.IntN(150)) * time.Millisecond):
 		}
-		p.signal(syscall.SIGSTOP)
+		if !loopdev.Freeze(r.t, p.cmd.Process) {
+			continue
+		}
 		r.t.Run("cut", func(t *testing.T) {
 			after := *r
 			after.t = t

@@ -77,6 +77,31 @@ func (d *Device) Snapshot(t testing.TB) *Device {
 	return s
 }
 
+// Freeze stops a child of this process for a [Device.Snapshot]: none of its threads
+// runs when it returns. It reports false if the child has ended. SIGCONT ends it.
+//
+// A signal alone is not enough: the child goes on until one of its threads is
+// scheduled and takes it.
+func Freeze(t testing.TB, child *os.Process) bool {
+	t.Helper()
+	if err := child.Signal(syscall.SIGSTOP); err != nil {
+		return false
+	}
+	const pid, stopped = 1, 2 // P_PID and WSTOPPED
+	for {
+		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, pid, uintptr(child.Pid), 0, stopped, 0, 0)
+		switch errno {
+		case 0:
+			return true
+		case syscall.ECHILD:
+			return false
+		case syscall.EINTR:
+		default:
+			t.Fatalf("loopdev: wait for a stop: %v", errno)
+		}
+	}
+}
+
 // mount mounts the image through a loop device that the system frees on unmount.
 func (d *Device) mount(t testing.TB) {
 	t.Helper()

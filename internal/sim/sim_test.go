@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 
 	"go.uber.org/goleak"
+
+	"github.com/walsink/walsink/internal/campaign"
 )
 
 var (
@@ -74,6 +76,7 @@ func TestSimulation(t *testing.T) {
 			})
 		}
 	})
+	campaign.Figures{Cycles: int(total.Seeds), Rows: total.Rows, Faults: total.Faults}.Report(t)
 	text, err := json.Marshal(total)
 	if err != nil {
 		t.Fatal(err)

@@ -53,6 +53,7 @@ var plan = []slice{
 	counting(cases, tests("crash points: Postgres and Redis", 1, "cases", "-run=CrashPoints$", "./integration/postgres", "./integration/redis")),
 	counting(checks, tests("model: engine", 60_000, "schedules", "-run=^TestModel$", "./committer", "-rapid.checks=10000", "-rapid.seed={seed}")),
 	counting(checks, tests("model: log", 1000, "schedules", "-run=^TestModel$", "./wal", "-rapid.checks=500", "-rapid.seed={seed}")),
+	tests("simulation: the whole core, a world for each seed", 100_000, "seeds", "-run=^TestSimulation$", "./internal/sim", "-sim.seeds=10000", "-sim.seed={seed}0001"),
 	tests("planted bugs: log, engine, files", 10, "found", "-tags=plant", "-run=^TestPlantedBugs", "./wal", "./committer", "./sinks/file"),
 	tests("planted bugs: command, Postgres, Redis", 12, "found", "-run=^Test(Controls|PlantedBugsAreFound)$", "./integration/file", "./integration/postgres", "./integration/redis"),
 	{name: "fuzzing: every target", goal: 1, unit: "inputs", args: []string{"make", "-s", "fuzz", "FUZZTIME=5s"}, also: execs},
