@@ -2,6 +2,7 @@ package wal
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -66,4 +67,27 @@ func networkOf(dir string) (string, error) {
 		return "", &os.PathError{Op: "statfs", Path: dir, Err: err}
 	}
 	return networks[uint32(s.Type)], nil
+}
+
+// locals are other file systems, for messages.
+var locals = map[uint32]string{
+	unix.EXT4_SUPER_MAGIC: "ext2, ext3 or ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
+	unix.OVERLAYFS_SUPER_MAGIC: "overlay", unix.FUSE_SUPER_MAGIC: "fuse", 0x2fc12fc1: "zfs",
+	unix.TMPFS_MAGIC: "tmpfs", unix.RAMFS_MAGIC: "ramfs",
+}
+
+// fileSystemOf names the file system that dir is on.
+func fileSystemOf(dir string) (name string, network, volatile bool) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return "unknown", false, false
+	}
+	magic := uint32(s.Type)
+	if name = networks[magic]; name != "" {
+		return name, true, false
+	}
+	if name = locals[magic]; name == "" {
+		name = fmt.Sprintf("type %#x", magic)
+	}
+	return name, false, magic == unix.TMPFS_MAGIC || magic == unix.RAMFS_MAGIC
 }

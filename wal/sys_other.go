@@ -12,13 +12,16 @@ var errNoAllocate = errors.New("fallocate is not supported")
 
 func unsupported() error { return errors.New(runtime.GOOS + " has no flock and msync") }
 
-func isNoSpace(error) bool                { return false }
-func free(string) (int64, error)          { return 0, unsupported() }
-func used(info os.FileInfo) int64         { return info.Size() }
-func lockFile(*os.File) (bool, error)     { return false, unsupported() }
-func probeMapping(*os.File, int) error    { return unsupported() }
-func allocate(*os.File, int64) error      { return errNoAllocate }
-func punch(*os.File, int64, int64) error  { return nil }
-func blank(*os.File, int64) bool          { return false }
-func startWriting(*os.File, int64, int64) {}
-func networkOf(string) (string, error)    { return "", nil }
+func isNoSpace(error) bool                     { return false }
+func free(string) (int64, error)               { return 0, unsupported() }
+func used(info os.FileInfo) int64              { return info.Size() }
+func lockFile(*os.File) (bool, error)          { return false, unsupported() }
+func probeMapping(*os.File, int) error         { return unsupported() }
+func allocate(*os.File, int64) error           { return errNoAllocate }
+func punch(*os.File, int64, int64) error       { return nil }
+func blank(*os.File, int64) bool               { return false }
+func startWriting(*os.File, int64, int64)      {}
+func networkOf(string) (string, error)         { return "", nil }
+func lockedByOther(*os.File) bool              { return false }
+func ownerOf(os.FileInfo) int                  { return -1 }
+func fileSystemOf(string) (string, bool, bool) { return "unknown", false, false }

@@ -55,3 +55,20 @@ func probeMapping(f *os.File, size int) error {
 	}
 	return unix.Munmap(m)
 }
+
+// lockedByOther reports whether a lock is held. It takes it, shared, and gives it back.
+func lockedByOther(f *os.File) bool {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if err == nil {
+		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // closing does it too
+	}
+	return errors.Is(err, unix.EWOULDBLOCK)
+}
+
+// ownerOf is the user that a file belongs to.
+func ownerOf(info os.FileInfo) int {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(s.Uid)
+	}
+	return -1
+}
