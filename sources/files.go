@@ -46,6 +46,9 @@ func newFiles(kind, path string, opts Options) *Files {
 // String returns the description that Parse takes.
 func (f *Files) String() string { return f.kind + ":" + f.path }
 
+// Paths returns the files that the source stands for now, in the order of their names.
+func (f *Files) Paths() ([]string, error) { return list(f.path) }
+
 // Endless reports whether the source follows its files.
 func (f *Files) Endless() bool { return f.opts.Follow }
 

@@ -10,27 +10,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/file"
 )
 
 // openFile opens file:DIR.
 func openFile(ctx context.Context, e endpoint, sample sampler) (opened, error) {
-	dir, err := e.filePath()
+	dir, opts, columns, err := fileOptions(e)
 	if err != nil {
-		return opened{}, err
-	}
-	q := e.options()
-	opts := file.Options{
-		Format:       q.choice("format", "ndjson", "csv", "raw"),
-		Compress:     q.choice("compress", "", "gzip", "zstd"),
-		BucketField:  q.field("bucket"),
-		MaxBuckets:   q.count("max-buckets"),
-		MaxPartBytes: q.size("part-bytes", 0),
-		StepBytes:    q.size("step-bytes", 0),
-		Mode:         q.mode("mode"),
-	}
-	columns := q.list("columns")
-	if err := q.done(); err != nil {
 		return opened{}, err
 	}
 	encode, err := fileEncoder(ctx, &opts, columns, sample)
@@ -42,6 +29,32 @@ func openFile(ctx context.Context, e endpoint, sample sampler) (opened, error) {
 		return opened{}, err
 	}
 	return opened{sink, encode}, nil
+}
+
+func probeFile(ctx context.Context, e endpoint) ([]sinks.Finding, error) {
+	dir, opts, _, err := fileOptions(e)
+	if err != nil {
+		return nil, err
+	}
+	return file.Probe(ctx, dir, opts)
+}
+
+func fileOptions(e endpoint) (dir string, opts file.Options, columns []string, err error) {
+	if dir, err = e.filePath(); err != nil {
+		return dir, opts, nil, err
+	}
+	q := e.options()
+	opts = file.Options{
+		Format:       q.choice("format", "ndjson", "csv", "raw"),
+		Compress:     q.choice("compress", "", "gzip", "zstd"),
+		BucketField:  q.field("bucket"),
+		MaxBuckets:   q.count("max-buckets"),
+		MaxPartBytes: q.size("part-bytes", 0),
+		StepBytes:    q.size("step-bytes", 0),
+		Mode:         q.mode("mode"),
+	}
+	columns = q.list("columns")
+	return dir, opts, columns, q.done()
 }
 
 // fileEncoder returns the encoder for opts, and sets the header of CSV.

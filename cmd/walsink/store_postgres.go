@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/postgres"
 )
 
@@ -42,6 +43,19 @@ func openPostgres(ctx context.Context, e endpoint, sample sampler) (opened, erro
 		return opened{}, err
 	}
 	return opened{pooled{sink, pool}, sink.AppendJSON}, nil
+}
+
+func probePostgres(ctx context.Context, e endpoint) ([]sinks.Finding, error) {
+	opts, rest, err := postgresOptions(e)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := postgresPool(ctx, e, rest)
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	return postgres.Probe(ctx, pool, opts)
 }
 
 // pooled is a sink that owns its pool.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/redis"
 )
 
@@ -35,6 +37,23 @@ func openRedis(ctx context.Context, e endpoint, _ sampler) (opened, error) {
 		return opened{}, err
 	}
 	return opened{redisSink{sink, client}, encode}, nil
+}
+
+func probeRedis(ctx context.Context, e endpoint) (found []sinks.Finding, err error) {
+	spec, opts, rest, err := redisOptions(e)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := redisEncoder(spec); err != nil {
+		return nil, &usageError{err}
+	}
+	goredis.SetLogger(silent{})
+	client, err := redisClient(e, rest)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	return redis.Probe(ctx, client, opts)
 }
 
 // silent keeps the client's own log away: what matters comes as an error.

@@ -29,6 +29,9 @@ type store struct {
 	scheme string
 	form   string // as help prints it
 	open   func(ctx context.Context, e endpoint, sample sampler) (opened, error)
+	// probe says what open would meet, and makes nothing. An error is a store that
+	// cannot be reached.
+	probe func(ctx context.Context, e endpoint) ([]sinks.Finding, error)
 	// name makes the default of --id: it tells two destinations apart that share a
 	// ledger, and stays the same however the destination is spelled.
 	name func(e endpoint) string
@@ -38,9 +41,9 @@ type store struct {
 }
 
 var stores = []store{
-	{"file", "file:DIR[?format=ndjson|csv|raw&compress=gzip|zstd&bucket={FIELD}&...]", openFile, fileName, fileWhere},
-	{"postgres", "postgres://USER@HOST/DB?table=T[&schema=S&mode=insert|upsert&key=A,B&columns=A,B&create=true&...]", openPostgres, postgresName, postgresWhere},
-	{"redis", "redis://HOST/DB?key=PATTERN[&op=set|hset|incrby|rpush|xadd|...&value=PATTERN&field=PATTERN&...]", openRedis, redisName, redisWhere},
+	{"file", "file:DIR[?format=ndjson|csv|raw&compress=gzip|zstd&bucket={FIELD}&...]", openFile, probeFile, fileName, fileWhere},
+	{"postgres", "postgres://USER@HOST/DB?table=T[&schema=S&mode=insert|upsert&key=A,B&columns=A,B&create=true&...]", openPostgres, probePostgres, postgresName, postgresWhere},
+	{"redis", "redis://HOST/DB?key=PATTERN[&op=set|hset|incrby|rpush|xadd|...&value=PATTERN&field=PATTERN&...]", openRedis, probeRedis, redisName, redisWhere},
 }
 
 // A target is a parsed DST.
