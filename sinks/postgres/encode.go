@@ -17,6 +17,7 @@ var ErrValue = errors.New("bad value")
 // A scratch is the memory that encoding one record needs.
 type scratch struct {
 	slots  []slot
+	next   int    // column that the next field of a JSON record is likely to be
 	text   []byte // text form of a value
 	aux    []byte // text form of an array's element
 	given  []byte // a value that was given as a string

@@ -2,9 +2,13 @@ package postgres
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -82,7 +86,7 @@ func (s *Sink) appendField(dst []byte, sc *scratch, c *column, v slot, tombstone
 // tombstone.
 func (s *Sink) scanObject(sc *scratch, line []byte) (tombstone bool, err error) {
 	in := jsonScanner{text: line}
-	sc.rest = sc.rest[:0]
+	sc.rest, sc.next = sc.rest[:0], 0
 	if !in.take('{') {
 		return false, fmt.Errorf("%w: byte %d: not a JSON object", ErrValue, in.pos)
 	}
@@ -114,24 +118,44 @@ func (s *Sink) scanField(sc *scratch, in *jsonScanner) (tombstone bool, err erro
 		return false, fmt.Errorf("%w: byte %d: not JSON", ErrValue, in.pos)
 	}
 	quoted := in.text[start:in.pos]
-	var ok bool
-	if sc.key, ok = unescape(sc.key[:0], quoted); !ok || !utf8.Valid(sc.key) {
-		return false, fmt.Errorf("%w: byte %d: field name is not UTF-8", ErrValue, start)
+	i := s.expected(sc, quoted)
+	if i < 0 {
+		var ok bool
+		if sc.key, ok = unescape(sc.key[:0], quoted); !ok || !utf8.Valid(sc.key) {
+			return false, fmt.Errorf("%w: byte %d: field name is not UTF-8", ErrValue, start)
+		}
 	}
 	if !in.take(':') {
 		return false, fmt.Errorf("%w: byte %d: not JSON", ErrValue, in.pos)
 	}
 	raw, ok := in.value(0)
 	if !ok {
-		return false, fmt.Errorf("%w: field %q: byte %d: not JSON", ErrValue, clip(sc.key), in.pos)
+		return false, fmt.Errorf("%w: field %q: byte %d: not JSON", ErrValue, clip(quoted[1:len(quoted)-1]), in.pos)
 	}
 	if !utf8.Valid(raw) {
-		return false, fmt.Errorf("%w: field %q: invalid UTF-8", ErrValue, clip(sc.key))
+		return false, fmt.Errorf("%w: field %q: invalid UTF-8", ErrValue, clip(quoted[1:len(quoted)-1]))
+	}
+	if i >= 0 {
+		sc.slots[i], sc.next = slot{raw, raw[0]}, i+1
+		return false, nil
 	}
 	if s.opts.Tombstone != "" && string(sc.key) == s.opts.Tombstone {
 		return raw[0] == 't', nil
 	}
 	return false, s.assign(sc, quoted, raw)
+}
+
+// expected returns the column after that of the field before if the field is its,
+// and has not been seen, or -1. Most records have their fields in the same order.
+func (s *Sink) expected(sc *scratch, quoted []byte) int {
+	i := sc.next
+	if i >= len(s.table.columns) || sc.slots[i].raw != nil {
+		return -1
+	}
+	if name := s.table.columns[i].name; string(quoted[1:len(quoted)-1]) != name || name == s.opts.Tombstone || strings.ContainsRune(name, '\\') {
+		return -1
+	}
+	return i
 }
 
 // clip shortens a field's name for a message.
@@ -144,7 +168,7 @@ func (s *Sink) assign(sc *scratch, quoted, raw []byte) error {
 	case ok && sc.slots[i].raw != nil:
 		return fmt.Errorf("%w: field %q: given twice", ErrValue, clip(sc.key))
 	case ok:
-		sc.slots[i] = slot{raw, raw[0]}
+		sc.slots[i], sc.next = slot{raw, raw[0]}, i+1
 		return nil
 	case s.opts.Rest == "":
 		return s.unknown(sc.key)
@@ -206,7 +230,9 @@ func (sc *scratch) appendJSONTuple(dst []byte, c *column, v slot) ([]byte, error
 		if out, ok = unescape(out, v.raw); !ok {
 			return dst, refuseFor(c, badSurrogate)
 		}
-		reason = checkText(t, out[at:])
+		if t.maxLen > 0 || len(out)-at < len(v.raw)-2 { // else it is what was read, which was checked
+			reason = checkText(t, out[at:])
+		}
 	case v.kind != '"' && intBits(t.kind) > 0:
 		var n int64
 		if n, reason = parseInt(v.raw); reason == "" {
@@ -215,6 +241,19 @@ func (sc *scratch) appendJSONTuple(dst []byte, c *column, v slot) ([]byte, error
 		out = appendInteger(out, n, t.kind)
 		if reason != "" {
 			_, reason = sc.jsonText(sc.text[:0], t, v) // which knows what else it is
+		}
+	case v.kind != '"' && t.kind == kindFloat8 && isPlain(v.raw):
+		f, err := strconv.ParseFloat(string(v.raw), 64)
+		if err != nil {
+			return dst, errLine
+		}
+		out = binary.BigEndian.AppendUint64(out, math.Float64bits(f))
+	case v.kind == '"' && kindDate <= t.kind && t.kind <= kindTimestamptz && bytes.IndexByte(v.raw, '\\') < 0:
+		text := v.raw[1 : len(v.raw)-1]
+		if v, ok := parseMoment(text, t.kind, out); ok {
+			out = appendMoment(out, v, t.kind)
+		} else if _, reason = appendText(sc.text[:0], t, text); reason == "" {
+			return dst, errLine
 		}
 	default:
 		var text []byte

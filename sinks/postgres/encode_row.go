@@ -30,7 +30,7 @@ func (s *Sink) AppendRow(dst []byte, values []any) ([]byte, error) {
 	if len(values) != len(s.table.columns) {
 		return dst, fmt.Errorf("%w: %d values for %d columns", ErrValue, len(values), len(s.table.columns))
 	}
-	sc := s.scratch.get(len(s.table.columns))
+	sc := s.scratch.get(0)
 	defer s.scratch.put(sc)
 	out, err := s.appendRow(dst, sc, values, s.tuples())
 	if errors.Is(err, errLine) {
@@ -58,7 +58,7 @@ func (s *Sink) AppendDelete(dst []byte, key ...any) ([]byte, error) {
 	if s.opts.Mode != Upsert || len(key) != len(s.opts.Key) {
 		return dst, fmt.Errorf("%w: %d key values in mode %s with %d key columns", ErrValue, len(key), s.opts.Mode, len(s.opts.Key))
 	}
-	sc := s.scratch.get(len(s.table.columns))
+	sc := s.scratch.get(0)
 	defer s.scratch.put(sc)
 	out, err := s.appendDelete(dst, sc, key, s.tuples())
 	if errors.Is(err, errLine) {

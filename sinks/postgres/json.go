@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -126,6 +128,10 @@ func (s *jsonScanner) number() bool {
 // string consumes a string, quotes included.
 func (s *jsonScanner) string() bool {
 	for s.pos++; s.pos < len(s.text); s.pos++ {
+		s.pos += plainLen(s.text[s.pos:])
+		if s.pos == len(s.text) {
+			return false
+		}
 		switch c := s.text[s.pos]; {
 		case c == '"':
 			s.pos++
@@ -148,6 +154,22 @@ func (s *jsonScanner) string() bool {
 		}
 	}
 	return false
+}
+
+// plainLen counts bytes that mean nothing in a string, from the start of text and
+// eight at a time: it may stop early.
+func plainLen(text []byte) int {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	zeros := func(x uint64) uint64 { return (x - ones) &^ x } // the top bit of each byte that is zero, and of some above it
+	n := 0
+	for len(text)-n >= 8 {
+		w := binary.LittleEndian.Uint64(text[n:])
+		if found := (zeros(w^'"'*ones) | zeros(w^'\\'*ones) | (w-' '*ones)&^w) & tops; found != 0 {
+			return n + bits.TrailingZeros64(found)/8
+		}
+		n += 8
+	}
+	return n
 }
 
 func (s *jsonScanner) array(depth int) bool {

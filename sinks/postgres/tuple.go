@@ -197,7 +197,8 @@ func appendContents(dst []byte, t *typ, text []byte) ([]byte, bool) {
 	case kindUUID:
 		return appendUUID(dst, text)
 	}
-	return appendMoment(dst, text, t.kind)
+	v, ok := parseMoment(text, t.kind, dst)
+	return appendMoment(dst, v, t.kind), ok
 }
 
 func b2b(b bool) byte {
@@ -229,46 +230,49 @@ func appendUUID(dst, text []byte) ([]byte, bool) {
 	return dst[:from+n], err == nil && n == 16
 }
 
-// appendMoment appends a date, time, timestamp or timestamptz.
-func appendMoment(dst, text []byte, k kind) ([]byte, bool) {
-	var v int64
+// parseMoment reads a date, time, timestamp or timestamptz as the server counts it.
+// It is false for what appendDateTime refuses, and what is beyond the server's
+// years. It may write behind scratch.
+func parseMoment(text []byte, k kind, scratch []byte) (v int64, ok bool) {
 	switch s := string(text); {
 	case s == "infinity" && k == kindDate:
-		v = math.MaxInt32
+		return math.MaxInt32, true
 	case s == "-infinity" && k == kindDate:
-		v = math.MinInt32
-	case s == "infinity":
-		v = math.MaxInt64
-	case s == "-infinity":
-		v = math.MinInt64
-	default:
-		c := clock{text: text}
-		if k != kindTime {
-			c.date()
-		}
-		if k != kindDate && len(c.text) > 0 {
-			if k != kindTime {
-				c.want("Tt ")
-			}
-			c.time(dst) // the text is of no use here
-			c.zone(dst)
-		}
-		if c.bad || len(c.text) > 0 || c.year > maxTimestampYear {
-			return dst, false
-		}
-		switch v = c.days; k {
-		case kindTime:
-			v = c.micros
-		case kindTimestamp:
-			v = c.days*dayMicros + c.micros
-		case kindTimestamptz:
-			v = c.days*dayMicros + c.micros - c.offset
-		}
+		return math.MinInt32, true
+	case s == "infinity" && k != kindTime:
+		return math.MaxInt64, true
+	case s == "-infinity" && k != kindTime:
+		return math.MinInt64, true
 	}
+	c := clock{text: text}
+	if k != kindTime {
+		c.date()
+	}
+	var zoned, utc bool
+	if k == kindTime {
+		c.time(scratch)
+	} else if k != kindDate && (len(c.text) > 0 || k == kindTimestamptz) {
+		c.want("Tt ")
+		c.time(scratch)
+		_, zoned, utc = c.zone(scratch)
+	}
+	switch {
+	case c.bad || len(c.text) > 0 || c.year > maxTimestampYear:
+		return 0, false
+	case k == kindTimestamptz && !zoned || k == kindTimestamp && zoned && !utc:
+		return 0, false
+	case k == kindDate:
+		return c.days, true
+	}
+	return c.days*dayMicros + c.micros - c.offset, true
+}
+
+// appendMoment appends what parseMoment read.
+func appendMoment(dst []byte, v int64, k kind) []byte {
 	if k == kindDate {
-		return binary.BigEndian.AppendUint32(dst, uint32(v)), true
+		return binary.BigEndian.AppendUint32(dst, uint32(v))
 	}
-	return binary.BigEndian.AppendUint64(dst, uint64(v)), true
+	return binary.BigEndian.AppendUint64(dst, uint64(v))
 }
 
 // appendTime appends a time of the years 1 to 9999, as goTime writes it. It is

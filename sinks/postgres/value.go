@@ -17,6 +17,9 @@ import (
 // parseInt reads a decimal number that is a whole one, in any notation: 12, 12.0,
 // 1.2e1. It fails on what is not a number, not whole, or over 64 bits.
 func parseInt(text []byte) (n int64, reason string) {
+	if n, ok := parseShort(text); ok {
+		return n, ""
+	}
 	d, ok := parseDecimal(text)
 	if !ok {
 		return 0, "not a number"
@@ -50,6 +53,27 @@ func parseInt(text []byte) (n int64, reason string) {
 		return int64(u), ""
 	}
 	return 0, "number out of range"
+}
+
+// parseShort reads a number of at most 18 digits and nothing else but a sign.
+func parseShort(text []byte) (n int64, ok bool) {
+	digits := text
+	if len(digits) > 0 && digits[0] == '-' {
+		digits = digits[1:]
+	}
+	if len(digits) == 0 || len(digits) > 18 {
+		return 0, false
+	}
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	if len(digits) < len(text) {
+		n = -n
+	}
+	return n, true
 }
 
 // maxDigits is how many digits a decimal keeps as they are.
