@@ -38,6 +38,7 @@ var sentinels = []struct {
 	{wal.ErrUnsupported, codeState},
 	{committer.ErrDamaged, codeState},
 	{pipeline.ErrConfig, codeUsage},
+	{pipeline.ErrNewOutput, codeUsage},
 }
 
 // kinds are the codes of a store's errors.
@@ -95,6 +96,9 @@ func nextStep(err error, c code) string {
 	}
 	if strings.Contains(err.Error(), "what to do") {
 		return ""
+	}
+	if errors.Is(err, pipeline.ErrNewOutput) {
+		return "give the output start: beginning, and the sources are read again for it, or start: now (on the command line --start)"
 	}
 	return advice(c)
 }

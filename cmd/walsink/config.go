@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/walsink/walsink/pipeline"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/wal"
 )
@@ -194,13 +197,13 @@ func (o *output) resolve(several bool) error {
 	}
 	t, err := parseTarget(o.to, o.options...)
 	if err != nil {
-		return o.origins.locate("to", err)
+		return o.locateDST(err)
 	}
 	o.target = t
 	o.name = cmp.Or(o.name, t.scheme)
 	o.id = cmp.Or(o.id, t.defaultID())
 	if err := (sinks.LaneID{Sink: o.id, Lane: "x"}).Validate(); err != nil {
-		return o.origins.bad("id", "", err.Error())
+		return o.origins.locate("id", &usageError{err})
 	}
 	if err := (sinks.LaneID{Sink: o.name, Lane: "x"}).Validate(); err != nil {
 		return o.origins.bad("name", o.name, "want letters, digits, '.', '_' and '-'")
@@ -218,6 +221,25 @@ func (o *output) resolve(several bool) error {
 	return nil
 }
 
+// locateDST puts where an option or DST is said before an error about it.
+func (o *output) locateDST(err error) error {
+	to := o.origins.from["to"]
+	text := to.hide(err.Error())
+	for _, s := range o.options {
+		text = s.hide(text)
+	}
+	e, ok := errors.AsType[*optionError](err)
+	for _, s := range o.options {
+		if ok && s.key == e.key {
+			return usagef("%s:%d: options: %s: %s", s.file, s.line, s.key, s.hide(e.reason))
+		}
+	}
+	if to.file == "" {
+		return usagef("--to: %s", text)
+	}
+	return usagef("%s:%d: to: %s", to.file, to.line, text)
+}
+
 // holdsLog reports whether the directory is that of a log.
 func holdsLog(dir string) bool {
 	entries, err := os.ReadDir(dir)
@@ -225,18 +247,14 @@ func holdsLog(dir string) bool {
 }
 
 func (o *output) checkStart() error {
-	switch o.start {
-	case "", startBeginning, startNow:
+	if _, ok := starts[o.start]; ok {
 		return nil
 	}
 	return o.origins.bad("start", fmt.Sprintf("%q", o.start), "want beginning or now")
 }
 
-// Values of --start.
-const (
-	startBeginning = "beginning"
-	startNow       = "now"
-)
+// starts are the words of --start.
+var starts = map[string]pipeline.Start{"": pipeline.StartUnsaid, "beginning": pipeline.StartBeginning, "now": pipeline.StartNow}
 
 // distinct refuses two outputs that messages, logs or ledgers would confuse.
 func (j *job) distinct() error {
@@ -246,23 +264,31 @@ func (j *job) distinct() error {
 			continue
 		}
 		if names[o.name] {
-			return o.origins.bad("name", o.name, "two outputs are called so; name them apart, with --to NAME=DST or name: in the file")
+			return o.bad("name", o.name, "two outputs are called so; name them apart, with --to NAME=DST or name: in the file")
 		}
 		names[o.name] = true
-		if other, ok := states[filepath.Clean(o.state)]; ok {
-			return o.origins.bad("state", o.state, "outputs "+other+" and "+o.name+" would share it; give each a directory of its own")
-		}
-		states[filepath.Clean(o.state)] = o.name
 		ledger := o.target.scheme
 		if ledger == "file" {
 			ledger += ":" + o.target.where // the ledger is in the directory
 		}
 		if other, ok := ids[ledger+" "+o.id]; ok {
-			return o.origins.bad("id", o.id, "outputs "+other+" and "+o.name+" may share a ledger; give each an id of its own")
+			return o.bad("id", o.id, "outputs "+other+" and "+o.name+" may share a ledger; give each an id of its own")
 		}
 		ids[ledger+" "+o.id] = o.name
+		if other, ok := states[filepath.Clean(o.state)]; ok {
+			return o.bad("state", o.state, "outputs "+other+" and "+o.name+" would share it; give each a directory of its own")
+		}
+		states[filepath.Clean(o.state)] = o.name
 	}
 	return nil
+}
+
+// bad is the error of a value that may be a default: then DST is where it comes from.
+func (o *output) bad(key, value, want string) error {
+	if _, ok := o.origins.from[key]; ok {
+		return o.origins.bad(key, value, want)
+	}
+	return o.origins.locate("to", usagef("%s %s: %s", key, value, want))
 }
 
 // pick keeps the outputs of these names; all if there are none.
@@ -315,6 +341,14 @@ func (j *job) one() (*output, error) {
 		names = append(names, o.name)
 	}
 	return nil, usagef("--output NAME is missing: which of %s", strings.Join(names, ", "))
+}
+
+// logger is that of an output: of several, lines name theirs.
+func (j *job) logger(o *output, log *slog.Logger) *slog.Logger {
+	if len(j.outputs) > 1 {
+		return log.With("name", o.name)
+	}
+	return log
 }
 
 // label is what messages call the output.

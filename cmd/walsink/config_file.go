@@ -37,8 +37,8 @@ type setting struct {
 	values []string // one, but for a list
 	entry  bool     // of one output
 
-	raw      string // as the file has it
-	expanded bool   // a value has something out of the environment, and is never shown
+	raw      []string // values as the file has them
+	expanded bool     // a value has something out of the environment, and is never shown
 }
 
 // bad is the error of a value that cannot be meant so.
@@ -46,12 +46,22 @@ func (s setting) bad(value, want string) error {
 	return usagef("%s:%d: %s: %s: %s", s.file, s.line, s.key, value, want)
 }
 
-// shown is the value as errors may show it.
+// shown is what errors and --print may show.
 func (s setting) shown() string {
-	if s.expanded || len(s.values) != 1 {
-		return s.raw
+	if s.expanded {
+		return strings.Join(s.raw, ",")
 	}
-	return s.values[0]
+	return strings.Join(s.values, ",")
+}
+
+// hide puts the names that the file has in the place of values out of the environment.
+func (s setting) hide(text string) string {
+	for i, v := range s.values {
+		if s.expanded && v != "" {
+			text = strings.ReplaceAll(text, v, s.raw[i])
+		}
+	}
+	return text
 }
 
 // set sets the flag that has the key's name.
@@ -234,7 +244,7 @@ func (d *decoder) values(p pair, list bool, nodes []ast.NodeType, want string) (
 		if err != nil {
 			return s, d.fail(lineOf(n), "%s: %w", p.key, err)
 		}
-		s.values, s.raw, s.expanded = append(s.values, value), text, s.expanded || expanded
+		s.values, s.raw, s.expanded = append(s.values, value), append(s.raw, text), s.expanded || expanded
 	}
 	return s, nil
 }

@@ -61,11 +61,11 @@ func (a *app) drain(ctx context.Context, j *job) error {
 }
 
 func (a *app) drainOne(ctx context.Context, j *job, o *output) (st walsink.Status, err error) {
-	sink, err := o.target.open(ctx, noSample)
+	sink, err := o.target.open(ctx, j.sampler(newLogger(a.err)))
 	if err != nil {
 		return st, err
 	}
-	out, err := walsink.Open(ctx, sink.sink, outputOptions(o, newLogger(a.err)))
+	out, err := walsink.Open(ctx, sink.sink, outputOptions(o, j.logger(o, newLogger(a.err))))
 	if err != nil {
 		return st, o.advise(j, o.locate(opening(err)))
 	}
@@ -92,6 +92,3 @@ func drained(st walsink.Status) string {
 
 // drainEnd is how long a flush in progress may take after a signal.
 const drainEnd = 5 * time.Second
-
-// noSample is the sampler of a command that reads no source.
-func noSample(context.Context, int) ([][]byte, error) { return nil, nil }

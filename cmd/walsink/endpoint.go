@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"net/url"
 	"path/filepath"
@@ -89,7 +90,7 @@ func (o *options) text(key, def string) string {
 func (o *options) choice(key string, names ...string) string {
 	v := o.text(key, names[0])
 	if !slices.Contains(names, v) {
-		o.fail(key, strconv.Quote(v)+" is not one of "+strings.Join(names, ", "))
+		o.refuse(key, v, "is not one of "+strings.Join(names, ", "))
 	}
 	return v
 }
@@ -104,7 +105,7 @@ func (o *options) flag(key string, def bool) bool {
 	case "no", "false":
 		return false
 	default:
-		o.fail(key, strconv.Quote(v)+" is not yes or no")
+		o.refuse(key, v, "is not yes or no")
 		return def
 	}
 }
@@ -117,7 +118,7 @@ func (o *options) size(key string, def int64) int64 {
 	}
 	n, err := parseSize(v)
 	if err != nil {
-		o.fail(key, err.Error())
+		o.refuse(key, v, "is not a size such as 64MiB or 10GB")
 	}
 	return n
 }
@@ -127,7 +128,7 @@ func (o *options) count(key string) int {
 	v := o.text(key, "0")
 	n, err := strconv.ParseUint(v, 10, 31)
 	if err != nil {
-		o.fail(key, strconv.Quote(v)+" is not a number")
+		o.refuse(key, v, "is not a number")
 	}
 	return int(n)
 }
@@ -140,15 +141,30 @@ func (o *options) duration(key string, def time.Duration) time.Duration {
 	}
 	d, err := time.ParseDuration(v)
 	if err != nil || d < 0 {
-		o.fail(key, strconv.Quote(v)+" is not a duration such as 10s or 5m")
+		o.refuse(key, v, "is not a duration such as 10s or 5m")
 	}
 	return d
 }
 
+// refuse is fail for a value that cannot be meant so.
+func (o *options) refuse(key, value, reason string) { o.fail(key, strconv.Quote(value)+" "+reason) }
+
 func (o *options) fail(key, reason string) {
 	if o.err == nil {
-		o.err = usagef("%s: option %s: %s", o.scheme, key, reason)
+		o.err = &usageError{&optionError{o.scheme, key, reason}}
 	}
+}
+
+// An optionError is about one option of a DST.
+type optionError struct{ scheme, key, reason string }
+
+const unknown = "unknown: there are "
+
+func (e *optionError) Error() string {
+	if known, ok := strings.CutPrefix(e.reason, unknown); ok {
+		return fmt.Sprintf("%s: unknown option %q: there are %s", e.scheme, e.key, known)
+	}
+	return e.scheme + ": option " + e.key + ": " + e.reason
 }
 
 // done returns the first error, or names a key that nobody knows.
@@ -157,9 +173,6 @@ func (o *options) done() error {
 		return o.err
 	}
 	key := slices.Min(slices.Collect(maps.Keys(o.left)))
-	if len(o.known) == 0 {
-		return usagef("%s: unknown option %q: there are none", o.scheme, key)
-	}
 	slices.Sort(o.known)
-	return usagef("%s: unknown option %q: there are %s", o.scheme, key, strings.Join(o.known, ", "))
+	return &usageError{&optionError{o.scheme, key, unknown + strings.Join(o.known, ", ")}}
 }

@@ -80,7 +80,18 @@ func (a *app) rootCommand() *cobra.Command {
 		},
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(a.runCommand(), a.doctorCommand(), a.statusCommand(), a.ledgerCommand(), a.verifyCommand(), a.resetCommand(), a.deadLettersCommand(), a.drainCommand(), a.versionCommand())
+	root.AddCommand(
+		a.runCommand(),
+		a.validateCommand(),
+		a.doctorCommand(),
+		a.statusCommand(),
+		a.ledgerCommand(),
+		a.verifyCommand(),
+		a.resetCommand(),
+		a.deadLettersCommand(),
+		a.drainCommand(),
+		a.versionCommand(),
+	)
 	return root
 }
 

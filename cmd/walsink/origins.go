@@ -31,21 +31,23 @@ func (o *origins) clone() origins {
 func (o *origins) bad(key string, value any, want string) error {
 	s, ok := o.from[key]
 	switch {
-	case !ok && value == "":
-		return usagef("--%s: %s", key, want)
 	case !ok:
 		return usagef("--%s %v: %s", key, value, want)
 	case s.expanded:
-		return s.bad(s.raw, want)
+		return s.bad(s.shown(), want)
 	}
 	return s.bad(fmt.Sprint(value), want)
 }
 
-// locate puts where a key is said before an error about its value.
+// locate puts where a key is said before an error about its value. What came out of the
+// environment is hidden.
 func (o *origins) locate(key string, err error) error {
 	s, ok := o.from[key]
 	if !ok {
 		return fmt.Errorf("--%s: %w", key, err)
+	}
+	if text := s.hide(err.Error()); text != err.Error() {
+		err = usagef("%s", text)
 	}
 	return fmt.Errorf("%s:%d: %s: %w", s.file, s.line, key, err)
 }

@@ -209,7 +209,7 @@ func (a *app) announce(r *resetReport) error {
 // takeOver opens the output accepting what the flags say, and brings in what is complete:
 // the mark that comes of it is what makes the way out final.
 func (a *app) takeOver(ctx context.Context, j *job, o *output, f resetFlags) (err error) {
-	s, err := o.target.open(ctx, noSample)
+	s, err := o.target.open(ctx, j.sampler(newLogger(a.err)))
 	if err != nil {
 		return err
 	}

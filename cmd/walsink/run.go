@@ -182,10 +182,10 @@ func (r *runner) openSinks(ctx context.Context, sample sampler) error {
 
 // pipe is the output as the pipeline opens it, with a look at it for progress.
 func (l *landing) pipe(j *job, log *slog.Logger) pipeline.Sink {
-	opts := outputOptions(l.output, log)
+	opts := outputOptions(l.output, j.logger(l.output, log))
 	opts.Flush.NoReplay = j.noReplay()
 	s := pipeline.Walsink(j.label(l.output), l.sink.sink, opts, checkedEncode(l.sink.encode))
-	s.Findings = l.found
+	s.Findings, s.Start = l.found, starts[l.start]
 	open := s.Open
 	s.Open = func(ctx context.Context, restored pipeline.Restored) (pipeline.Output, error) {
 		out, err := open(ctx, restored)

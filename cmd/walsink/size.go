@@ -46,8 +46,15 @@ func formatSize(n int64) string {
 // sizeFlag is a flag that holds bytes.
 type sizeFlag int64
 
-func (s *sizeFlag) String() string { return strings.ReplaceAll(formatSize(int64(*s)), " ", "") }
-func (s *sizeFlag) Type() string   { return "size" }
+// String is exact, so that Set reads it back.
+func (s *sizeFlag) String() string {
+	text := strings.ReplaceAll(formatSize(int64(*s)), " ", "")
+	if n, err := parseSize(text); err != nil || n != int64(*s) {
+		return strconv.FormatInt(int64(*s), 10) + "B"
+	}
+	return text
+}
+func (s *sizeFlag) Type() string { return "size" }
 func (s *sizeFlag) Set(text string) error {
 	n, err := parseSize(text)
 	*s = sizeFlag(n)

@@ -39,8 +39,13 @@ func openSources(j *job, log *slog.Logger) ([]pipeline.Input, sampler, error) {
 		}
 		inputs = append(inputs, pipeline.Input{Name: sourceName(spec), Source: src})
 	}
-	sample := func(ctx context.Context, n int) ([][]byte, error) { return firstRecords(ctx, j, log, n) }
-	return inputs, sample, nil
+	return inputs, j.sampler(log), nil
+}
+
+// sampler is that of the job's sources. A command that is not told of any has nothing to
+// look at.
+func (j *job) sampler(log *slog.Logger) sampler {
+	return func(ctx context.Context, n int) ([][]byte, error) { return firstRecords(ctx, j, log, n) }
 }
 
 func newSource(spec string, j *job, log *slog.Logger) (pipeline.Source, error) {
@@ -123,7 +128,7 @@ func (o *output) eatenBy(from []string) error {
 
 // firstRecords reads up to n records of the first source; none if it has none.
 func firstRecords(ctx context.Context, j *job, log *slog.Logger, n int) (recs [][]byte, err error) {
-	if j.from[0] == stdin {
+	if len(j.from) == 0 || j.from[0] == stdin {
 		return nil, nil
 	}
 	once := *j

@@ -31,6 +31,16 @@ func openFile(ctx context.Context, e endpoint, sample sampler) (opened, error) {
 	return opened{sink, encode}, nil
 }
 
+// checkFile is what can be said of a DST without opening it.
+func checkFile(e endpoint) error {
+	_, opts, columns, err := fileOptions(e)
+	if err != nil {
+		return err
+	}
+	_, err = fileEncoder(context.Background(), &opts, columns, nil)
+	return err
+}
+
 func probeFile(ctx context.Context, e endpoint) ([]sinks.Finding, error) {
 	dir, opts, _, err := fileOptions(e)
 	if err != nil {
@@ -177,7 +187,7 @@ func (o *options) field(key string) string {
 	name, ok := strings.CutPrefix(v, "{")
 	name, closed := strings.CutSuffix(name, "}")
 	if !ok || !closed || name == "" || strings.ContainsAny(name, "{}") {
-		o.fail(key, strconv.Quote(v)+" is not {FIELD}, a field of the record in braces")
+		o.refuse(key, v, "is not {FIELD}, a field of the record in braces")
 	}
 	return name
 }
@@ -190,7 +200,7 @@ func (o *options) mode(key string) fs.FileMode {
 	}
 	n, err := strconv.ParseUint(v, 8, 9)
 	if err != nil {
-		o.fail(key, strconv.Quote(v)+" is not an octal permission such as 0640")
+		o.refuse(key, v, "is not an octal permission such as 0640")
 	}
 	return fs.FileMode(n)
 }
@@ -203,7 +213,7 @@ func (o *options) list(key string) []string {
 	}
 	names := strings.Split(v, ",")
 	if slices.Contains(names, "") {
-		o.fail(key, strconv.Quote(v)+" has an empty name")
+		o.refuse(key, v, "has an empty name")
 	}
 	return names
 }

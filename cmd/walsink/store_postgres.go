@@ -92,22 +92,40 @@ func postgresOptions(e endpoint) (postgres.Options, url.Values, error) {
 	return opts, q.left, q.err
 }
 
+// checkPostgres is what can be said of a DST without opening it.
+func checkPostgres(e endpoint) error {
+	_, rest, err := postgresOptions(e)
+	if err != nil {
+		return err
+	}
+	_, err = postgresConfig(e, rest)
+	return err
+}
+
 // postgresPool makes the pool. Its errors hold no part of the address.
 func postgresPool(ctx context.Context, e endpoint, rest url.Values) (*pgxpool.Pool, error) {
-	u, err := url.Parse(e.scheme + ":" + e.path)
+	conf, err := postgresConfig(e, rest)
 	if err != nil {
-		return nil, usagef("%s: the address is not a URL; special characters of a password are written %%XX", e.scheme)
-	}
-	u.RawQuery = rest.Encode()
-	conf, err := pgxpool.ParseConfig(u.String())
-	if err != nil {
-		return nil, addressError(e, rest, "pgx")
+		return nil, err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, conf)
 	if err != nil {
 		return nil, errors.New("the pool of connections cannot be made")
 	}
 	return pool, nil
+}
+
+func postgresConfig(e endpoint, rest url.Values) (*pgxpool.Config, error) {
+	u, err := url.Parse(e.scheme + ":" + e.path)
+	if err != nil {
+		return nil, usagef("%s: the address is not a URL; special characters of a password are written %%XX", e.scheme)
+	}
+	u.RawQuery = strings.ReplaceAll(rest.Encode(), "+", "%20") // to pgx '+' is no space
+	conf, err := pgxpool.ParseConfig(u.String())
+	if err != nil {
+		return nil, addressError(e, rest, "pgx")
+	}
+	return conf, nil
 }
 
 // addressError says that client does not take the address, or an option handed to it.

@@ -56,6 +56,23 @@ func probeRedis(ctx context.Context, e endpoint) (found []sinks.Finding, err err
 	return redis.Probe(ctx, client, opts)
 }
 
+// checkRedis is what can be said of a DST without opening it.
+func checkRedis(e endpoint) error {
+	spec, _, rest, err := redisOptions(e)
+	if err != nil {
+		return err
+	}
+	if _, err := redisEncoder(spec); err != nil {
+		return &usageError{err}
+	}
+	client, err := redisClient(e, rest)
+	if err != nil {
+		return err
+	}
+	_ = client.Close() // it has connected to nothing
+	return nil
+}
+
 // silent keeps the client's own log away: what matters comes as an error.
 type silent struct{}
 

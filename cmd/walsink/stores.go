@@ -29,6 +29,8 @@ type store struct {
 	scheme string
 	form   string // as help prints it
 	open   func(ctx context.Context, e endpoint, sample sampler) (opened, error)
+	// check is what open finds wrong before it opens anything.
+	check func(e endpoint) error
 	// probe says what open would meet, and makes nothing. An error is a store that
 	// cannot be reached.
 	probe func(ctx context.Context, e endpoint) ([]sinks.Finding, error)
@@ -41,9 +43,9 @@ type store struct {
 }
 
 var stores = []store{
-	{"file", "file:DIR[?format=ndjson|csv|raw&compress=gzip|zstd&bucket={FIELD}&...]", openFile, probeFile, fileName, fileWhere},
-	{"postgres", "postgres://USER@HOST/DB?table=T[&schema=S&mode=insert|upsert&key=A,B&columns=A,B&create=true&...]", openPostgres, probePostgres, postgresName, postgresWhere},
-	{"redis", "redis://HOST/DB?key=PATTERN[&op=set|hset|incrby|rpush|xadd|...&value=PATTERN&field=PATTERN&...]", openRedis, probeRedis, redisName, redisWhere},
+	{"file", "file:DIR[?format=ndjson|csv|raw&compress=gzip|zstd&bucket={FIELD}&...]", openFile, checkFile, probeFile, fileName, fileWhere},
+	{"postgres", "postgres://USER@HOST/DB?table=T[&schema=S&mode=insert|upsert&key=A,B&columns=A,B&create=true&...]", openPostgres, checkPostgres, probePostgres, postgresName, postgresWhere},
+	{"redis", "redis://HOST/DB?key=PATTERN[&op=set|hset|incrby|rpush|xadd|...&value=PATTERN&field=PATTERN&...]", openRedis, checkRedis, probeRedis, redisName, redisWhere},
 }
 
 // A target is a parsed DST.
@@ -66,7 +68,7 @@ func parseTarget(text string, options ...setting) (target, error) {
 	for _, s := range stores {
 		if s.scheme == e.scheme {
 			where, err := s.where(e)
-			return target{e, s, where}, err
+			return target{e, s, where}, firstErr(err, s.check(e))
 		}
 		known = append(known, s.scheme)
 	}
