@@ -42,6 +42,9 @@ func openSources(j *job, log *slog.Logger) ([]pipeline.Input, sampler, error) {
 	return inputs, j.sampler(log), nil
 }
 
+// noSample is the sampler of a command that has no use for records.
+func noSample(context.Context, int) ([][]byte, error) { return nil, nil }
+
 // sampler is that of the job's sources. A command that is not told of any has nothing to
 // look at.
 func (j *job) sampler(log *slog.Logger) sampler {
