@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
 )
 
@@ -45,6 +46,8 @@ type LaneStatus struct {
 	Lane  string     `json:"lane"`
 	State State      `json:"state"`
 	Mark  sinks.Mark `json:"mark"`
+	// Head is the last batch of the log that is complete.
+	Head record.Head `json:"head"`
 	// PendingBatches, PendingBytes and PendingRecords are complete and not in the
 	// store. Those of a batch that is partly in count whole.
 	PendingBatches int    `json:"pending_batches"`
@@ -103,6 +106,7 @@ func (l *lane) snapshot() LaneStatus {
 	}
 	l.mu.Unlock()
 	now := time.Now()
+	st.Head, _, _ = l.c.log.Head(l.key)
 	for _, b := range l.c.log.Batches(l.key) {
 		if b.Seq <= st.Mark.Seq {
 			continue

@@ -130,7 +130,6 @@ func (o *Output) Instrument(opts walsink.Options) walsink.Options {
 type Statuser interface{ Status() walsink.Status }
 
 // Watch reads the status of out whenever figures are collected, until stop is called.
-// Call stop before out is closed.
 func (o *Output) Watch(out Statuser) (stop func()) {
 	w := &watch{o, out}
 	o.tel.mu.Lock()

@@ -38,6 +38,8 @@ type job struct {
 	require      string
 	drainTimeout time.Duration
 	waitStore    time.Duration
+	http         string
+	pprof        bool
 	origins      origins
 
 	outputs []*output // set by load
@@ -55,6 +57,8 @@ func (j *job) register(fs *pflag.FlagSet) {
 	fs.Var(&j.maxRecord, "max-record", "longest record that is accepted")
 	fs.StringVar(&j.require, "require", "", "refuse to start with a weaker `guarantee`: exactly-once, at-least-once or at-most-once")
 	fs.DurationVar(&j.drainTimeout, "drain-timeout", 10*time.Second, "how long the end may take after a signal")
+	fs.StringVar(&j.http, "http", "", "serve a status page, metrics and probes at this `address`; a port alone is one of the loopback")
+	fs.BoolVar(&j.pprof, "pprof", false, "serve profiles of the process as well, under /debug/pprof/")
 	fs.DurationVar(&j.waitStore, "wait-store", 0, "how long to wait at the start for a store that cannot be reached; 0 for as long as it takes")
 }
 
@@ -71,6 +75,8 @@ func (j *job) check() error {
 		return at.bad("lanes", j.lanes, "want 1 or more")
 	case j.interval < 0:
 		return at.bad("checkpoint-interval", j.interval, "want 0 or more")
+	case j.pprof && j.http == "":
+		return at.bad("pprof", j.pprof, "the profiles are served with --http, which is missing")
 	case j.drainTimeout <= 0:
 		return at.bad("drain-timeout", j.drainTimeout, "want more than 0")
 	case j.waitStore < 0:

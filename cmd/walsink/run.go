@@ -67,6 +67,7 @@ type runner struct {
 	log     *slog.Logger
 	pipe    *pipeline.Pipeline
 	outputs []*landing
+	server  *server
 }
 
 // A landing is an output of a run.
@@ -87,6 +88,7 @@ func (a *app) run(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
+	defer r.server.close()
 	meter, interval := newMeter(a.err, -1, r.log)
 	quiet := watch(meter, interval, r.pulse)
 	sum, err := r.pipe.Run(stop.ctx)
@@ -144,7 +146,11 @@ func (a *app) newRunner(ctx context.Context, j *job) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.server, err = a.serve(ctx, j, r.log); err != nil {
+		return nil, err
+	}
 	if err := r.openSinks(ctx, sample); err != nil {
+		r.server.close()
 		return nil, err
 	}
 	r.pipe = &pipeline.Pipeline{
@@ -154,8 +160,9 @@ func (a *app) newRunner(ctx context.Context, j *job) (*runner, error) {
 	}
 	for _, l := range r.outputs {
 		r.pipe.OpenBytes = min(r.pipe.OpenBytes, uint64(l.log.maxBytes/4))
-		r.pipe.Outputs = append(r.pipe.Outputs, l.pipe(j, r.log))
+		r.pipe.Outputs = append(r.pipe.Outputs, l.pipe(j, r.server, r.log))
 	}
+	r.server.progress(r.pipe)
 	return r, nil
 }
 
@@ -181,9 +188,10 @@ func (r *runner) openSinks(ctx context.Context, sample sampler) error {
 }
 
 // pipe is the output as the pipeline opens it, with a look at it for progress.
-func (l *landing) pipe(j *job, log *slog.Logger) pipeline.Sink {
+func (l *landing) pipe(j *job, srv *server, log *slog.Logger) pipeline.Sink {
 	opts := outputOptions(l.output, j.logger(l.output, log))
 	opts.Flush.NoReplay = j.noReplay()
+	opts = srv.instrument(l.output, opts)
 	s := pipeline.Walsink(j.label(l.output), l.sink.sink, opts, checkedEncode(l.sink.encode))
 	s.Findings, s.Start = l.found, starts[l.start]
 	open := s.Open
@@ -191,6 +199,7 @@ func (l *landing) pipe(j *job, log *slog.Logger) pipeline.Sink {
 		out, err := open(ctx, restored)
 		if st, ok := out.(statuser); ok {
 			l.opened.Store(&st)
+			srv.opened(l.output, st)
 		}
 		return out, l.advise(j, opening(err))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,6 +67,7 @@ type stateReport struct {
 	Lanes      []laneReport `json:"lanes"`
 	Log        wal.Stat     `json:"log"`
 	Damage     []string     `json:"damage,omitempty"` // what opening found; verify reads all
+	Live       *liveReport  `json:"live,omitempty"`   // of a running process
 }
 
 // A laneReport is one lane of the log, as the log alone knows it.
@@ -77,34 +79,47 @@ type laneReport struct {
 	Records   uint64        `json:"pending_records"`
 	Bytes     uint64        `json:"pending_bytes"`
 	Oldest    time.Duration `json:"oldest_age"`
+	Live      *liveLane     `json:"live,omitempty"`
 }
 
 func (a *app) statusCommand() *cobra.Command {
 	var f jobFlags
+	var address string
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Print the lanes of a state directory and what is not in the store yet",
 		Long: "Status reads the log of a state directory. It does not ask the store: what a crash kept from being noted\n" +
-			"counts as pending until the next start. While a process works on the directory, status names it.\n\n" + codeHelp(),
+			"counts as pending until the next start. While a process works on the directory, status asks it, if it was\n" +
+			"started with --http, and else names it.\n\n" + codeHelp(),
+		Example: "  walsink status --state state\n" +
+			"  walsink status --http 8080 --json",
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if address != "" {
+				return a.remoteStatus(cmd.Context(), address)
+			}
 			j, err := f.load()
 			if err != nil {
 				return err
 			}
-			return eachOutput(a, j, a.status, func(o *output, r stateReport) error {
+			take := func(o *output) (stateReport, error) { return a.status(cmd.Context(), o) }
+			return eachOutput(a, j, take, func(o *output, r stateReport) error {
 				a.heading(j, o)
 				return a.printStatus(r)
 			})
 		},
 	}
 	f.register(cmd, "whose state directory to look at", slices.Concat(placeKeys, logKeys)...)
+	cmd.Flags().StringVar(&address, "http", "", "ask the run that was started with this `address`, and open nothing")
 	a.jsonFlag(cmd)
 	return cmd
 }
 
-func (a *app) status(o *output) (r stateReport, err error) {
+func (a *app) status(ctx context.Context, o *output) (r stateReport, err error) {
 	l, err := a.openState(o)
+	if errors.Is(err, wal.ErrLocked) {
+		return liveStatus(ctx, o.state, err)
+	}
 	if err != nil {
 		return r, err
 	}
@@ -138,14 +153,25 @@ func reportLane(l *wal.Log, name string, now time.Time) laneReport {
 
 func (a *app) printStatus(r stateReport) error {
 	fmt.Fprintf(a.out, "state %s, checkpoint %d complete\n", r.State, r.Checkpoint)
+	if r.Live != nil {
+		r.Live.describe(a.out)
+	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "LANE\tCHECKPOINT\tBATCH\tCOMMITTED\tPENDING\tRECORDS\tBYTES\tOLDEST\t")
 	for _, l := range r.Lanes {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%v\t\n", l.Lane, l.Head.Checkpoint, l.Head.Seq, l.Committed,
 			l.Batches, group(l.Records), formatSize(int64(l.Bytes)), l.Oldest.Round(time.Second))
 	}
-	for _, damage := range r.Damage {
-		fmt.Fprintln(w, damage)
+	if err := w.Flush(); err != nil {
+		return err
 	}
-	return w.Flush()
+	for _, l := range r.Lanes {
+		if l.Live != nil {
+			l.Live.describe(a.out, l.Lane)
+		}
+	}
+	for _, damage := range r.Damage {
+		fmt.Fprintln(a.out, damage)
+	}
+	return nil
 }

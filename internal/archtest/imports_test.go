@@ -47,7 +47,7 @@ var rules = []rule{
 	{"sources", []string{"record", "committer", "pipeline", "checkpoint"}, []string{"github.com/cespare/xxhash/v2", "github.com/klauspost/compress"}},
 	{"sources/*", []string{"record", "committer", "pipeline", "checkpoint", "sources"}, []string{"github.com/twmb/franz-go"}},
 	{"telemetry", []string{"", "record", "sinks", "committer"}, []string{"go.opentelemetry.io/otel"}},
-	{"cmd/*", []string{"*", "*/*"}, []string{""}},
+	{"cmd/*", []string{"*", "*/*", "cmd/*/*"}, []string{""}},
 	{"cmd/*/*", []string{"*", "*/*", "*/*/*"}, []string{""}},
 	{"integration/*", []string{"*", "*/*"}, []string{""}},
 	{"examples/*", []string{"*", "*/*"}, []string{""}},
