@@ -21,16 +21,6 @@ import (
 	"github.com/walsink/walsink/internal/crash"
 )
 
-// buildCrashing makes a command that kills itself where WALSINK_CRASH says.
-var buildCrashing = sync.OnceValues(func() (string, error) {
-	bin := filepath.Join(os.TempDir(), "walsink-command-test-crashing")
-	out, err := exec.Command("go", "build", "-tags", "crashpoints", "-o", bin, "github.com/walsink/walsink/cmd/walsink").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return bin, nil
-})
-
 // deadRecords is how many records the input of a ward has; a tenth of them is refused.
 const deadRecords = 1200
 

@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -18,16 +17,26 @@ import (
 
 func TestMain(m *testing.M) { servers.Main(m) }
 
-// build makes the command, once. The file stays in the directory for temporary
-// files, under a name that the next run uses again.
-var build = sync.OnceValues(func() (string, error) {
-	bin := filepath.Join(os.TempDir(), "walsink-command-test")
-	out, err := exec.Command("go", "build", "-o", bin, "github.com/walsink/walsink/cmd/walsink").CombinedOutput()
+// build makes the command, once. buildCrashing makes one that kills itself where
+// WALSINK_CRASH says.
+var (
+	build         = sync.OnceValues(func() (string, error) { return buildWith("walsink") })
+	buildCrashing = sync.OnceValues(func() (string, error) { return buildWith("walsink-crashing", "-tags", "crashpoints") })
+)
+
+func buildWith(name string, flags ...string) (string, error) {
+	dir, err := servers.Dir()
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, name)
+	args := append([]string{"build", "-o", bin}, flags...)
+	out, err := exec.Command("go", append(args, "github.com/walsink/walsink/cmd/walsink")...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return bin, nil
-})
+}
 
 const quakes = "ndjson:../../examples/data/earthquakes.ndjson"
 

@@ -26,6 +26,7 @@ var shared struct {
 	dbs      int
 	redis    []machine // started and not in use
 	all      []machine // to be removed by Main
+	dir      string    // likewise
 }
 
 // Main runs the tests, removes the servers that they shared, looks for leaked
@@ -45,10 +46,22 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	os.Exit(code)
 }
 
+// Dir returns a directory for what the tests of a package share. Main removes it.
+var Dir = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "walsink-shared")
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	shared.dir = dir
+	return dir, err
+})
+
 func removeShared() error {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	var errs []error
+	if shared.dir != "" {
+		errs = append(errs, os.RemoveAll(shared.dir))
+	}
 	for _, m := range shared.all {
 		errs = append(errs, m.remove())
 	}
