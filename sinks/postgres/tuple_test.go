@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,40 @@ func TestTupleRecords(t *testing.T) {
 }
 
 // TestFormsOnlyTheServerReads makes lines among tuples.
+// TestTupleOfVersion1 reads a tuple that is kept as a file: logs hold them.
+func TestTupleOfVersion1(t *testing.T) {
+	var columns []column
+	for name, oid := range []uint32{
+		pgtype.TextOID, pgtype.BoolOID, pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID, pgtype.Float4OID, pgtype.Float8OID, pgtype.NumericOID,
+		pgtype.ByteaOID, pgtype.DateOID, pgtype.TimeOID, pgtype.TimestampOID, pgtype.TimestamptzOID, pgtype.UUIDOID, pgtype.JSONOID, pgtype.JSONBOID,
+	} {
+		columns = append(columns, col(string(rune('a'+name)), oid))
+	}
+	columns = append(columns, column{name: "enum", typ: typ{enum: true}}, col("null", pgtype.TextOID))
+	s := tupleSink(t, Options{}, columns...)
+	if s.form.letters != "tbsilfdnxDTpzujJet" {
+		t.Errorf("letters %q", s.form.letters)
+	}
+	text := `{"a":"ä","b":true,"c":-2,"d":70000,"e":-5000000000,"f":1.5,"g":-0.1,"h":-12345.0678,"i":"\\x00ff","j":"1999-12-31","k":"23:59:59.5",` +
+		`"l":"2024-02-29T12:00:00","m":"1969-12-31T23:00:00.000001-01:00","n":"67e55044-10b1-426f-9247-bb680e5fe0c8","o":{"a":1},"p":[2],"enum":"ok"}`
+	rec, err := s.AppendJSON(nil, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := os.ReadFile("testdata/tuple-1.hex")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("%x\n", rec); got != string(kept) {
+		t.Errorf("written now:\n%skept:\n%s", got, kept)
+	}
+	want := "ä\ttrue\t-2\t70000\t-5000000000\t1.5\t-0.1\t-12345.0678\t\\\\x00ff\t1999-12-31\t23:59:59.500000\t2024-02-29 12:00:00.000000\t" +
+		"1970-01-01 00:00:00.000001Z\t67e55044-10b1-426f-9247-bb680e5fe0c8\t{\"a\":1}\t[2]\tok\t\\N\n"
+	if line, why := s.asLine(rec); why != "" || line != want {
+		t.Errorf("%q, %s", line, why)
+	}
+}
+
 func TestFormsOnlyTheServerReads(t *testing.T) {
 	for oid, v := range map[uint32]any{
 		pgtype.TimestamptzOID: time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC),
