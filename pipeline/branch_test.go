@@ -15,6 +15,7 @@ import (
 
 	"github.com/walsink/walsink/checkpoint"
 	"github.com/walsink/walsink/committer"
+	"github.com/walsink/walsink/internal/campaign"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/memory"
 )
@@ -169,6 +170,36 @@ func TestOutputGoesAndComesBack(t *testing.T) {
 	f.check("two", 0, 1000)
 }
 
+// unheard is an output that does not hear of complete checkpoints.
+type unheard struct{ *landing }
+
+func (unheard) Complete(context.Context, uint64) error { return errNotice }
+
+// TestCrashBetweenNotices: the output that was told tells the other one at the next
+// start, so that nothing is read again.
+func TestCrashBetweenNotices(t *testing.T) {
+	f := newFork(t, numbers("a", 500, 7))
+	deaf := f.sink("two", 0)
+	open := deaf.Open
+	deaf.Open = func(ctx context.Context, r Restored) (Output, error) {
+		out, err := open(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		return unheard{out.(*landing)}, nil
+	}
+	if err := f.run(500, f.sink("one", 0), deaf); !errors.Is(err, errNotice) {
+		t.Fatal(err)
+	}
+	f.check("one", 0, 500)
+	f.check("two", 0, 0)
+	sum, err := f.pipeline(500, f.sink("one", 0), f.sink("two", 0)).Run(t.Context())
+	if err != nil || sum.Records != 0 || sum.Skipped != 500 {
+		t.Errorf("%+v, %v", sum, err)
+	}
+	f.check("two", 0, 500)
+}
+
 // A gate is a sink whose flushes wait until it is open, if it has a door, and which says
 // how many records each has brought.
 type gate struct {
@@ -235,7 +266,7 @@ func TestSlowOutputHoldsNobody(t *testing.T) {
 // In the end each has everything once.
 func TestOutputsCrash(t *testing.T) {
 	seeds, cycles := uint64(1), 12
-	if os.Getenv("WALSINK_CAMPAIGN") != "" {
+	if campaign.Long() {
 		seeds, cycles = 20, 40
 	}
 	for seed := range seeds {

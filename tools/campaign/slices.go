@@ -36,6 +36,7 @@ var plan = []slice{
 	tests("kill -9: job to Postgres, 4 lanes, a reader polling", 1000, "kills", "-run=Kill9$", "./integration/postgres"),
 	tests("kill -9: job to Redis, state deleted and server killed now and then", 700, "kills", "-run=^TestC101JobKilled$", "./integration/redis"),
 	tests("kill -9: command to Redis, counters", 400, "kills", "-run=^TestKill9Counters$", "./integration/command"),
+	tests("kill -9: command to Redis and files at once, state deleted now and then", 400, "kills", "-run=^TestKill9Outputs$", "./integration/command"),
 	tests("kill -9: job to a Redis cluster", 100, "kills", "-run=^TestClusterJobKilled$", "./integration/redis"),
 	tests("kill -9: running counts with state", 200, "kills", "-run=^TestKill$", "./pipeline/state", "-kills=200"),
 	tests("kill -9: log", 200, "kills", "-run=^TestKill$", "./wal"),
