@@ -159,7 +159,11 @@ func failOnce(t *testing.T, n int, failure error, sticky bool) (done bool) {
 		}
 		err = script(ctx, l, led)
 		cancel()
-		if cerr := l.Close(); err == nil {
+		cerr := l.Close()
+		if cerr != nil && !errors.Is(cerr, ErrFailed) {
+			t.Errorf("operation %d: Close returns %v, which is not ErrFailed", n, cerr)
+		}
+		if err == nil {
 			err = cerr
 		}
 	}

@@ -100,7 +100,7 @@ func Open(dir string, opts Options) (*Log, error) {
 }
 
 // Close syncs what was sealed since Open and closes the log. Records of open
-// batches are forgotten. Close is idempotent.
+// batches are forgotten. An error is [ErrFailed]. Close is idempotent.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -117,8 +117,11 @@ func (l *Log) Close() error {
 	close(l.quit)
 	l.tasks.Wait()
 	crash.Point(crash.CloseInside)
-	err := l.closeGenerations()
-	return errors.Join(failed, err, l.closeFiles(), l.lock.Close())
+	err := errors.Join(l.closeGenerations(), l.closeFiles(), l.lock.Close())
+	if err != nil {
+		err = fmt.Errorf("%w: close: %w", ErrFailed, err)
+	}
+	return errors.Join(failed, err)
 }
 
 // closeGenerations ends writing. Called when no task runs any more. After a failed
