@@ -107,7 +107,11 @@ func (l *lane) tell(st *step, info StepInfo, took time.Duration) {
 		f(l.id.Lane, d.Checkpoint, d.Reject)
 	}
 	for _, r := range st.rejected {
-		f(l.id.Lane, st.Batches[r.Batch].Checkpoint, r)
+		checkpoint := info.Checkpoint
+		if 0 <= r.Batch && r.Batch < len(st.Batches) {
+			checkpoint = st.Batches[r.Batch].Checkpoint
+		}
+		f(l.id.Lane, checkpoint, r)
 	}
 	for range info.Dead - info.Lost - int64(len(st.Dead)+len(st.rejected)) {
 		f(l.id.Lane, info.Checkpoint, sinks.Reject{})
