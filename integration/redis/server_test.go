@@ -68,9 +68,12 @@ func TestServerKilled(t *testing.T) {
 	c := connectWith(t, quick(n.addr()))
 	in := countInput(t, "0", 40000, 1000)
 	lane, mark := acquire(t, open(t, c, redis.Options{}), in.id)
+	began := time.Now()
+	mark = in.upTo(1).finish(t, lane, mark)
+	took := time.Since(began) // a batch, on this machine
 	rounds := 0
 	stop := meanwhile(func() {
-		after(time.Duration(rounds%7) * 10 * time.Millisecond)
+		after(time.Duration(rounds%7) * took / 2)
 		n.kill()
 		n.mend()
 		n.start()

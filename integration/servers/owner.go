@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // self names this process so that no later process has the same name: host, pid
@@ -33,6 +34,16 @@ func stat(pid int) []string {
 		return nil
 	}
 	return strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+}
+
+// awaitStates waits until a process is in one of the states, each a letter as in
+// proc(5), or is gone.
+func awaitStates(pid int, states string) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for f := stat(pid); len(f) > 0 && !strings.Contains(states, f[0]); f = stat(pid) {
+		<-tick.C
+	}
 }
 
 // startTime returns the start time of a process in ticks since boot, or "".

@@ -174,13 +174,19 @@ func (p *process) stop() error {
 }
 
 // kill also ends the children at once: without a parent they would go on for a
-// moment.
+// moment, and a new Postgres does not start while one of them holds its memory.
 func (p *process) kill() error {
 	if p.pid == 0 {
 		return nil
 	}
 	_ = syscall.Kill(p.pid, syscall.SIGSTOP) // no new children
-	return p.end(syscall.SIGKILL, append(children(p.pid), p.pid)...)
+	awaitStates(p.pid, "TZX")
+	orphans := children(p.pid)
+	err := p.end(syscall.SIGKILL, append(orphans, p.pid)...)
+	for _, pid := range orphans {
+		awaitStates(pid, "ZX")
+	}
+	return err
 }
 
 func (p *process) end(sig syscall.Signal, pids ...int) error {
