@@ -198,8 +198,12 @@ func missing(v view, m sinks.Mark, done uint64, connected bool, a Accept) verdic
 	case a&AcceptDuplicates != 0:
 		return resume(m)
 	}
-	return verdict{err: fmt.Errorf("%w: the log says that %d batches are in, the store has no mark; put the ledger back, or, "+
-		"if the store is empty, accept duplicates to write everything again, or, if it holds its data, accept loss to take the log's word", ErrLedgerMissing, done)}
+	many := fmt.Sprintf("%d batches are", done)
+	if done == 1 {
+		many = "1 batch is"
+	}
+	return verdict{err: fmt.Errorf("%w: the log says that %s in, the store has no mark; put the ledger back, or, "+
+		"if the store is empty, accept duplicates to write everything again, or, if it holds its data, accept loss to take the log's word", ErrLedgerMissing, many)}
 }
 
 // behind: the store lost more than is retained.

@@ -576,7 +576,13 @@ func TestWeakestPartDecides(t *testing.T) {
 	store := newFakeStore()
 	p := statelessPipeline(store, nil, nil, 1)
 	p.Sources[0], p.Require = lossy, ExactlyOnce
-	if _, err := p.Run(t.Context()); !errors.Is(err, ErrGuarantee) || store.count("seal") != 0 {
-		t.Error(err)
+	opened := false
+	open := p.Outputs[0].Open
+	p.Outputs[0].Open = func(ctx context.Context, r Restored) (Output, error) {
+		opened = true
+		return open(ctx, r)
+	}
+	if _, err := p.Run(t.Context()); !errors.Is(err, ErrGuarantee) || store.count("seal") != 0 || opened {
+		t.Errorf("%v, opened %v", err, opened)
 	}
 }

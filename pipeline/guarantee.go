@@ -101,7 +101,8 @@ func (p *Promise) findings(name string, all []sinks.Finding) {
 	}
 }
 
-// promise computes the guarantee of the pipeline with these outputs.
+// promise computes the guarantee of the pipeline with these outputs; without any it is
+// what is known before they are opened.
 func (p *Pipeline) promise(outs []Output) Promise {
 	g := Promise{Guarantee: ExactlyOnce, Reason: "every source can be read again, every output takes records and mark in one atomic step"}
 	for _, in := range p.Sources {
@@ -112,7 +113,9 @@ func (p *Pipeline) promise(outs []Output) Promise {
 	}
 	for i, out := range outs {
 		g.output(p.Outputs[i].Name, out)
-		g.findings(p.Outputs[i].Name, p.Outputs[i].Findings)
+	}
+	for _, s := range p.Outputs {
+		g.findings(s.Name, s.Findings)
 	}
 	return g
 }

@@ -38,6 +38,9 @@ const positionPart = "position"
 // start opens everything and finds out where to go on. The job is never nil.
 func (p *Pipeline) start(ctx context.Context) (*job, error) {
 	j := &job{p: p, log: p.logger(), states: states{}}
+	if err := p.require(p.promise(nil)); err != nil {
+		return j, err
+	}
 	snap, err := j.load(ctx)
 	if err != nil {
 		return j, err

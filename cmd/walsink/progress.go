@@ -67,7 +67,7 @@ func (b *bar) close() { _ = b.b.Finish() }
 
 // String is the pulse in one line.
 func (p pulse) String() string {
-	s := fmt.Sprintf("%s records, %d lanes, %d batches pending", group(p.records), p.lanes, p.batches)
+	s := fmt.Sprintf("%s, %s, %s pending", count(p.records, "record"), count(uint64(p.lanes), "lane"), countOf(uint64(p.batches), "batch", "batches"))
 	if p.batches > 0 {
 		s += fmt.Sprintf(" (%s, oldest %v)", formatSize(p.pending), p.oldest.Round(100*time.Millisecond))
 	}

@@ -14,6 +14,10 @@ func TestPulseText(t *testing.T) {
 	if got, want := p.String(), "1,707 records, 4 lanes, 0 batches pending"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	one := pulse{records: 1, lanes: 1, batches: 1, pending: 1, oldest: time.Second}
+	if got, want := one.String(), "1 record, 1 lane, 1 batch pending (1 B, oldest 1s)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 	p.batches, p.pending, p.oldest, p.checkpoint, p.since = 3, 3<<20, 2500*time.Millisecond, 7, time.Second
 	if got, want := p.String(), "1,707 records, 4 lanes, 3 batches pending (3 MiB, oldest 2.5s), checkpoint 7 1s ago"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -40,7 +44,7 @@ func TestBarDraws(t *testing.T) {
 	b := newBar(&out, 100)
 	b.show(pulse{records: 5, bytes: 50, lanes: 1})
 	b.close()
-	if !strings.Contains(out.String(), "5 records, 1 lanes") {
+	if !strings.Contains(out.String(), "5 records, 1 lane, 0 batches") {
 		t.Errorf("got %q", out.String())
 	}
 }

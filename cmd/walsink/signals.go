@@ -17,7 +17,7 @@ const twins = 50 * time.Millisecond
 // errStopped is the cause that ends the context of a [stopper].
 var errStopped = errors.New("stopped by a signal")
 
-// A stopper ends its context at the first SIGINT or SIGTERM: no further input is
+// A stopper ends its context at the first SIGINT, SIGTERM or SIGHUP: no further input is
 // taken, and what was read is to go to the store within a bound.
 type stopper struct {
 	ctx     context.Context
@@ -42,6 +42,9 @@ func newStopper(parent context.Context, bound time.Duration, note func(string), 
 // listen sends it the signals of the process.
 func (s *stopper) listen() *stopper {
 	signal.Notify(s.signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup has it ignored
+		signal.Notify(s.signals, syscall.SIGHUP)
+	}
 	return s
 }
 

@@ -40,9 +40,21 @@ func openPostgres(ctx context.Context, e endpoint, sample sampler) (opened, erro
 	sink, err := postgres.Open(ctx, pool, opts)
 	if err != nil {
 		pool.Close()
-		return opened{}, err
+		return opened{}, adviseTable(err, opts)
 	}
 	return opened{pooled{sink, pool}, sink.AppendJSON}, nil
+}
+
+// adviseTable says with which options a table or a ledger that is missing is made.
+func adviseTable(err error, opts postgres.Options) error {
+	switch {
+	case errors.Is(err, postgres.ErrTableMissing) && !opts.Create && opts.Schema == "":
+		return &advised{err, "make the table, or add create=true to DST, which makes it from the first records; " +
+			"schema=S or table=S.T if it is in a schema that is not on the search_path"}
+	case errors.Is(err, postgres.ErrTableMissing) && !opts.Create:
+		return &advised{err, "make the table, or add create=true to DST, which makes it from the first records"}
+	}
+	return err
 }
 
 func probePostgres(ctx context.Context, e endpoint) ([]sinks.Finding, error) {
@@ -74,11 +86,14 @@ func (p pooled) Close() error {
 func postgresOptions(e endpoint) (postgres.Options, url.Values, error) {
 	q := e.options()
 	opts := postgres.Options{
-		Schema: q.text("schema", ""), Table: q.text("table", ""), Columns: q.list("columns"), Key: q.list("key"),
+		Columns: q.list("columns"), Key: q.list("key"),
 		Create: q.flag("create", false), Rest: q.text("rest", ""), Tombstone: q.text("tombstone", ""),
 		Ledger: q.text("ledger", ""), NoCreateLedger: !q.flag("create-ledger", true),
 		StepBytes: q.size("step-bytes", 0), Chunked: q.flag("chunked", false),
 	}
+	q.text("schema", "")
+	q.text("table", "")
+	opts.Schema, opts.Table = postgresTable(e)
 	if q.choice("mode", "insert", "upsert") == "upsert" {
 		opts.Mode = postgres.Upsert
 	}
@@ -100,6 +115,16 @@ func checkPostgres(e endpoint) error {
 	}
 	_, err = postgresConfig(e, rest)
 	return err
+}
+
+// postgresTable is the schema and the table that DST names: table=S.T is T in schema S,
+// unless schema says otherwise.
+func postgresTable(e endpoint) (schema, table string) {
+	schema, table = e.query.Get("schema"), e.query.Get("table")
+	if before, after, ok := strings.Cut(table, "."); ok && schema == "" && before != "" && after != "" {
+		return before, after
+	}
+	return schema, table
 }
 
 // postgresPool makes the pool. Its errors hold no part of the address.
@@ -171,8 +196,8 @@ func inferColumns(ctx context.Context, sample sampler) ([]postgres.Column, error
 
 // postgresName: the ledger is per database, so the table tells jobs apart.
 func postgresName(e endpoint) string {
-	name := e.query.Get("table")
-	if schema := e.query.Get("schema"); schema != "" {
+	schema, name := postgresTable(e)
+	if schema != "" {
 		name = schema + "." + name
 	}
 	return safeName(name)
@@ -184,5 +209,6 @@ func postgresWhere(e endpoint) (string, error) {
 	if err != nil {
 		return "", usagef("%s: the address is not a URL; special characters of a password are written %%XX", e.scheme)
 	}
-	return "//" + u.Host + u.Path + "/" + e.query.Get("schema") + "." + e.query.Get("table"), nil
+	schema, table := postgresTable(e)
+	return "//" + u.Host + u.Path + "/" + schema + "." + table, nil
 }

@@ -23,6 +23,8 @@ func TestDefaultNames(t *testing.T) {
 		{"file:/data/out?format=csv", "walsink", "/data/out"},
 		{"postgres://u:p@h:5432/db?table=events", "events", "//h:5432/db/.events"},
 		{"postgres://h/db?table=events&schema=app", "app.events", "//h/db/app.events"},
+		{"postgres://h/db?table=app.events", "app.events", "//h/db/app.events"},
+		{"postgres://h/db?table=a.b&schema=app", "app.a.b", "//h/db/app.a.b"},
 		{"redis://u:p@h:6379/2?op=hset&key=user:{id}", "hset-user__id_-c8340f98", "//h:6379/2?hset-user__id_-c8340f98"},
 		{"redis://u:p@b:1,a:2?key=k", "set-k", "//a:2,b:1?set-k"},
 	}

@@ -95,7 +95,7 @@ func TestWaiterEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestRunWaitsForTheStore: SIGTERM while a run waits ends it cleanly.
+// TestRunWaitsForTheStore: SIGTERM or SIGHUP while a run waits ends it cleanly.
 func TestRunWaitsForTheStore(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -126,7 +126,11 @@ func TestRunWaitsForTheStore(t *testing.T) {
 				break
 			}
 		}
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		signal := syscall.SIGTERM
+		if follow {
+			signal = syscall.SIGHUP
+		}
+		if err := cmd.Process.Signal(signal); err != nil {
 			t.Error(err)
 		}
 		rest := &bytes.Buffer{}

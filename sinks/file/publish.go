@@ -38,7 +38,7 @@ func (l *lane) partName(step *sinks.Step, n int, dead bool) (string, error) {
 	name := fmt.Sprintf("%s%s+%05d%s", partPrefix(l.id), span, n, suffix)
 	switch {
 	case n >= maxParts:
-		return "", fmt.Errorf("%w: checkpoint %d has more than %d parts in one bucket; raise MaxPartBytes", errRefused, first, maxParts)
+		return "", fmt.Errorf("%w: checkpoint %d has more than %d parts in one bucket; let parts be larger", errRefused, first, maxParts)
 	case len(name) > 255:
 		return "", fmt.Errorf("%w: the name %s has %d bytes, the limit is 255; use a shorter sink id or lane name", errRefused, name, len(name))
 	}

@@ -174,7 +174,7 @@ func advice(code string) string {
 	case "42P01", "3F000":
 		return "; put the relation back from a backup that has the ledger too, or delete the lane's entry in the ledger and open accepting duplicates, which sends again what the log still has"
 	case "42703":
-		return "; put the column back, or open the sink with other Columns"
+		return "; put the column back, or name other columns"
 	case "42804":
 		return "; the column's type was changed; change it back, or open the sink anew"
 	case "28P01", "28000":

@@ -258,10 +258,10 @@ func (s *Sink) ensureLedger(ctx context.Context, pg *pgconn.PgConn) error {
 	}
 	if string(results[0].Rows[0][0]) != "t" {
 		if s.opts.NoCreateLedger {
-			return fmt.Errorf("%w: no ledger in schema %q; run the SQL of Script, or let Open do it", errRefused, s.ledger.schema)
+			return fmt.Errorf("%w: no ledger in schema %q; make it first, or let it be made at the start", errRefused, s.ledger.schema)
 		}
 		if err := s.create(ctx, pg, s.ledger.ddl()...); err != nil {
-			return fmt.Errorf("create ledger in schema %q, or run the SQL of Script as a role that may: %w", s.ledger.schema, err)
+			return fmt.Errorf("create ledger in schema %q, or let another role make it, that may: %w", s.ledger.schema, err)
 		}
 	}
 	results, err = exchange(ctx, pg, nil, sql(`select coalesce(max(version), 0) from `+s.ledger.version))

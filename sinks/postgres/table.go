@@ -313,12 +313,12 @@ func (t *table) take(o *Options, order []string, all map[string]column) error {
 		t.columns = append(t.columns, c)
 	}
 	if len(t.columns) == 0 {
-		return fmt.Errorf("%w: %s has no column that records could fill; name some in Columns", errRefused, t.plain)
+		return fmt.Errorf("%w: %s has no column that records could fill; name the columns to fill", errRefused, t.plain)
 	}
 	if o.Rest != "" {
 		i, ok := t.index[o.Rest]
 		if !ok || t.columns[i].typ.kind != kindJSON && t.columns[i].typ.kind != kindJSONB {
-			return fmt.Errorf("%w: Rest: %q is not a json or jsonb column that records have", errRefused, o.Rest)
+			return fmt.Errorf("%w: the column for the rest, %q, is not a json or jsonb column that records have", errRefused, o.Rest)
 		}
 	}
 	return nil

@@ -97,8 +97,8 @@ func (s *Sink) check(ctx context.Context) error {
 func (s *Sink) suits(in map[string]string) error {
 	cluster := in["cluster_enabled"] == "1"
 	if cluster != s.control.cluster {
-		return fmt.Errorf("%w: cluster mode is %v there: use a %s", errSettings, cluster,
-			map[bool]string{true: "redis.ClusterClient", false: "redis.Client"}[cluster])
+		return fmt.Errorf("%w: cluster mode is %v there: use a client for %s", errSettings, cluster,
+			map[bool]string{true: "a cluster, with several hosts", false: "a single server, with one host"}[cluster])
 	}
 	if policy := in["maxmemory_policy"]; evicts(policy) && !s.opts.ForceEviction {
 		return fmt.Errorf("%w: maxmemory-policy %s may evict the ledger: use noeviction or volatile-*, or force it", errSettings, policy)

@@ -44,7 +44,7 @@ var codes = map[string]sinks.Kind{
 var advice = map[string]string{
 	"NOPERM":    "grant the user the script commands, the commands of the records and the ledger's keys",
 	"NOAUTH":    "give user and password",
-	"WRONGTYPE": "another program uses a key of the ledger: set Options.Prefix, or remove that key",
+	"WRONGTYPE": "another program uses a key of the ledger: set another prefix, or remove that key",
 	"OOM":       "raise maxmemory or remove data",
 }
 
