@@ -76,7 +76,11 @@ func (o *Output) open(ctx context.Context) error {
 	names = slices.Compact(names)
 	lost := false
 	found, err := o.eng.OpenAll(ctx, names, func(found []committer.Opening) (err error) {
-		lost, err = o.consider(ctx, o.claims(names, found))
+		claims := o.claims(names, found)
+		lost, err = o.consider(ctx, claims)
+		for i, c := range claims {
+			found[i].Outcome = c.Outcome
+		}
 		return err
 	})
 	if err != nil {
@@ -115,7 +119,9 @@ func (o *Output) claims(names []string, found []committer.Opening) []claim {
 }
 
 // consider decides whether the source has to go back to what the store has, and
-// refuses what could not be carried through. It changes nothing.
+// refuses what could not be carried through. If the store has what this log never
+// had, what the log has of other lanes is set aside: it may be of another history,
+// which would be mixed with that of the store. It changes nothing but the claims.
 func (o *Output) consider(ctx context.Context, claims []claim) (lost bool, err error) {
 	var done uint64
 	if o.log != nil {
@@ -123,13 +129,21 @@ func (o *Output) consider(ctx context.Context, claims []claim) (lost bool, err e
 			return lost, err
 		}
 		done, _ = o.log.Completed()
-		lost = lost || o.log.Restarted()
 	}
+	foreign := o.log != nil && o.log.Restarted()
 	for _, c := range claims {
-		lost = lost || c.Outcome == committer.Resume || c.Mark.Checkpoint > done
+		foreign = foreign || c.Outcome == committer.Resume
+		lost = lost || c.Mark.Checkpoint > done
 	}
-	if !lost {
+	if lost = lost || foreign; !lost {
 		return false, nil
+	}
+	if f := o.opts.Flush; foreign && !f.NoReplay && f.Accept == 0 {
+		for i := range claims {
+			if claims[i].Outcome == committer.Connected {
+				claims[i].Outcome = committer.Resume
+			}
+		}
 	}
 	plan, err := o.foresee(ctx, claims)
 	if err != nil {
@@ -342,6 +356,9 @@ func (o *Output) recover(ctx context.Context, claims []claim) error {
 		o.last = max(o.last, p.Mark.Checkpoint)
 		if len(p.Covered) > 0 {
 			l.replay = committer.NewReplay(p.Lane, p.Covered)
+		}
+		if part := p.Mark.Partial; part != nil {
+			l.partial = part.Batch.Checkpoint
 		}
 	}
 	if n := len(o.barriers); n > 0 {

@@ -130,7 +130,7 @@ type Output struct {
 	barriers []Barrier // checkpoints still to be repeated
 	last     uint64    // highest checkpoint id seen anywhere
 	sealed   []Barrier // sealed, neither completed nor aborted
-	refused  error     // why a checkpoint could not be repeated; nothing is sealed after it
+	refused  error     // why a checkpoint could not be repeated, or is sealed by half; nothing is sealed after it
 }
 
 // A Lane is one ordered stream of records of an Output. Append and Seal are
@@ -140,7 +140,10 @@ type Lane struct {
 	name   string
 	log    seam.Lane
 	replay *committer.Replay // not nil while the store has it already
-	last   uint64            // checkpoint of the lane's last batch
+	// partial is the checkpoint of a batch of which a part is in, and which the source
+	// sends again: it ends there, whatever other lanes have sealed before.
+	partial uint64
+	last    uint64 // checkpoint of the lane's last batch
 
 	again   uint64        // records given to replay since the last seal
 	skipped atomic.Uint64 // records given to replay and sealed
@@ -265,7 +268,8 @@ func (o *Output) Seal(ctx context.Context, n uint64, pos []byte) error {
 // Cut ends the open batch of every lane under checkpoint n, which must be above the
 // one before; pos is where the source resumes after it. No lane is appended to
 // meanwhile. It does not wait for the disk: call Sync before Complete. If ctx has
-// ended nothing is done; once begun, a cut is not interrupted.
+// ended nothing is done. A cut that has begun waits for room on a full disk; if ctx
+// ends first, nothing is sealed any more until the output is opened again.
 func (o *Output) Cut(ctx context.Context, n uint64, pos []byte) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -274,11 +278,11 @@ func (o *Output) Cut(ctx context.Context, n uint64, pos []byte) error {
 	if err != nil {
 		return err
 	}
-	err = o.cut(n, pos, !repeated)
+	begun, err := o.cut(ctx, n, pos, !repeated)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err != nil {
-		if repeated {
+		if repeated || begun {
 			o.refused = err
 		}
 		return err
@@ -289,31 +293,46 @@ func (o *Output) Cut(ctx context.Context, n uint64, pos []byte) error {
 
 // cut seals what the lanes have and, if carry is set, carries forward the marks of
 // those that have had nothing for long. While checkpoints are repeated it is not: a
-// batch of which a part is in has to follow what it followed before.
-func (o *Output) cut(n uint64, pos []byte, carry bool) error {
+// batch of which a part is in has to follow what it followed before. If it fails, begun
+// says that some lanes have a batch that ends here and others, with records, have none.
+func (o *Output) cut(ctx context.Context, n uint64, pos []byte, carry bool) (begun bool, err error) {
 	lanes := o.laneList()
-	moved := false
 	idle := lanes[:0:0]
 	for _, l := range lanes {
 		ok, err := l.seal(n, pos, false)
+		for begun && errors.Is(err, wal.ErrNoSpace) && pause(ctx) {
+			ok, err = l.seal(n, pos, false)
+		}
 		if err != nil {
-			return err
+			return begun, err
 		}
 		if ok {
-			moved = true
+			begun = true
 		} else if carry && l.replay == nil && n-min(n, l.last) >= o.opts.CarryEvery {
 			idle = append(idle, l)
 		}
 	}
-	if !moved {
-		return nil
+	if !begun {
+		return false, nil
 	}
 	for _, l := range idle {
 		if _, err := l.seal(n, pos, true); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return false, nil
+}
+
+// pause waits for room on the disk, of which nobody tells. It is false if ctx ends.
+func pause(ctx context.Context) bool {
+	t := time.NewTimer(time.Second)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Sync makes durable what was cut before the call. It may run beside appending.
@@ -383,6 +402,9 @@ func (l *Lane) seal(n uint64, pos []byte, force bool) (bool, error) {
 		if l.replay.Done() {
 			l.replay = nil
 		}
+		return false, nil
+	}
+	if n < l.partial {
 		return false, nil
 	}
 	b, ok, err := l.log.Seal(n, pos, l.out.sink.Info().Format, force)

@@ -24,8 +24,10 @@ func (c *Committer) Open(ctx context.Context, name string) (Opening, error) {
 
 // OpenAll is Open for lanes that belong together: all are taken over and decided
 // about, and check, which may be nil, has seen what was decided, in the order of
-// names, before anything changes. After a refusal of one lane, or an error of check,
-// which is returned as it is, no lane is open, and nothing has changed but fences.
+// names, before anything changes. It may make Resume of Connected: what the log holds
+// of that lane is set aside then, and the source goes to the mark. After a refusal of one
+// lane, or an error of check, which is returned as it is, no lane is open, and nothing
+// has changed but fences.
 func (c *Committer) OpenAll(ctx context.Context, names []string, check func([]Opening) error) ([]Opening, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -51,6 +53,9 @@ func (c *Committer) OpenAll(ctx context.Context, names []string, check func([]Op
 		}
 	}
 	for i, f := range found {
+		if f.Outcome == Connected && openings[i].Outcome == Resume {
+			f.verdict = resume(f.stored)
+		}
 		if err := c.enact(ctx, f); err != nil {
 			return nil, fmt.Errorf("open lane %s: %w", f.id, err)
 		}

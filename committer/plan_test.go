@@ -197,11 +197,27 @@ func TestReplay(t *testing.T) {
 			t.Fatal("not done")
 		}
 	})
+	t.Run("an aborted checkpoint between", func(t *testing.T) {
+		r := committer.NewReplay("a", rows)
+		feed(r, "a")
+		for c := uint64(1); c <= 2; c++ {
+			if err := r.Seal(c, fmt.Appendf(nil, "p%d", c)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 	differs := map[string]func(r *committer.Replay) error{
 		"another record": func(r *committer.Replay) error { feed(r, "b"); return r.Seal(2, []byte("p2")) },
 		"one more":       func(r *committer.Replay) error { feed(r, "a", ""); return r.Seal(2, []byte("p2")) },
 		"one less":       func(r *committer.Replay) error { return r.Seal(2, []byte("p2")) },
-		"too early":      func(r *committer.Replay) error { feed(r, "a"); return r.Seal(1, []byte("p1")) },
+		"too early": func(r *committer.Replay) error {
+			feed(r, "a")
+			if err := r.Seal(1, []byte("p1")); err != nil {
+				return err
+			}
+			feed(r, "a")
+			return r.Seal(2, []byte("p2"))
+		},
 		"barrier missed": func(r *committer.Replay) error { feed(r, "a"); return r.Seal(3, []byte("p3")) },
 		"elsewhere":      func(r *committer.Replay) error { feed(r, "a"); return r.Seal(2, []byte("p3")) },
 	}

@@ -40,16 +40,16 @@ func (r *Replay) flush() {
 }
 
 // Seal ends the records before a barrier. The error wraps ErrReplayDiffers and
-// names lane and checkpoint. A lane that has no row at the checkpoint had no
-// record since the one before.
+// names lane and checkpoint. Records before a checkpoint at which the lane has no
+// row belong to its next one: the checkpoint was aborted when other lanes had sealed
+// and this one had not.
 func (r *Replay) Seal(checkpoint uint64, position []byte) error {
-	r.flush()
-	want := sinks.Audit{}
-	want.Digest = record.NewHasher().Sum()
-	want.Checkpoint, want.Position = checkpoint, position
-	if len(r.rows) > 0 && r.rows[0].Checkpoint <= checkpoint {
-		want, r.rows = r.rows[0], r.rows[1:]
+	if len(r.rows) == 0 || r.rows[0].Checkpoint > checkpoint {
+		return nil
 	}
+	r.flush()
+	want := r.rows[0]
+	r.rows = r.rows[1:]
 	defer r.hash.Reset()
 	if want.Checkpoint != checkpoint || string(want.Position) != string(position) {
 		return fmt.Errorf("%w: lane %s: the barrier of checkpoint %d is not where the ledger has checkpoint %d",

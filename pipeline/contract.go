@@ -125,6 +125,9 @@ type Restored struct {
 	// complete even if the output has no note of that. 0: there is none.
 	Checkpoint uint64
 	Position   []byte
+	// Stateful says that the pipeline keeps state that belongs to what the output has of
+	// its own, so that the output cannot go on from the mark of its store alone.
+	Stateful bool
 	// Completed is the newest checkpoint that another output knows to be complete. If
 	// this one has sealed it, it counts as complete here too, up to where it was sealed
 	// here.

@@ -48,7 +48,7 @@ func (p *Pipeline) start(ctx context.Context) (*job, error) {
 	var restored Restored
 	position, _ := snap.Part(positionPart)
 	if p.stateful() {
-		restored = Restored{Checkpoint: snap.ID, Position: position}
+		restored = Restored{Checkpoint: snap.ID, Position: position, Stateful: true}
 		j.restored, j.last = snap.ID, snap.ID
 	}
 	restored.Lanes = p.laneNames()

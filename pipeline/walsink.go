@@ -16,6 +16,7 @@ func Walsink(name string, sink sinks.Sink, opts walsink.Options, encode func(dst
 		if r.Checkpoint > 0 {
 			opts.Restored = &walsink.Barrier{Checkpoint: r.Checkpoint, Position: r.Position}
 		}
+		opts.Flush.Stateful = opts.Flush.Stateful || r.Stateful
 		opts.Completed, opts.RefuseNew, opts.Begin = r.Completed, r.RefuseNew, r.Begin
 		if r.Begin != nil {
 			opts.Lanes = r.Lanes

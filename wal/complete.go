@@ -88,7 +88,7 @@ func (l *Log) writeSealDone(checkpoint uint64) error {
 }
 
 // Sealed returns the highest checkpoint that SealDone was told of since the log
-// was made, or since the last Rewind.
+// was made, or since the last Rewind, or since a Truncate that forgot any.
 func (l *Log) Sealed() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,6 +154,15 @@ func (l *Log) truncate() error {
 		return &Damage{Generation: l.suspect, Block: -1, Err: errors.New("the completed checkpoint may be lost; " + wayOut)}
 	}
 	var entries []entry
+	if l.ended.era == l.complete.era && l.ended.checkpoint > l.complete.checkpoint {
+		// What was sealed under them is forgotten: a new era, before any batch.
+		c := l.complete
+		c.era++
+		if _, err := l.control(normal, entry{[]byte{kindComplete}, c.encode()}); err != nil {
+			return err
+		}
+		l.complete, l.completing = c, c
+	}
 	for _, ln := range lanes {
 		l.discardOpen(ln)
 		keep := len(ln.batches)

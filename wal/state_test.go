@@ -430,3 +430,40 @@ func TestForeignDirectory(t *testing.T) {
 		t.Errorf("the directory is %v now, %v", s.Mode(), err)
 	}
 }
+
+// What Truncate forgets does not count as sealed any more, also if the state of a
+// caller who was told that it is sealed comes back.
+func TestTruncatedIsNotSealed(t *testing.T) {
+	l := mustOpen(t, t.TempDir(), small)
+	appendSeal(t, l, testLane, 1, "a")
+	if err := l.Complete(1, []byte("p")); err != nil {
+		t.Fatal(err)
+	}
+	appendSeal(t, l, testLane, 2, "b")
+	if err := l.SealDone(2); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Truncate(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if n := l.Sealed(); n != 0 {
+			t.Errorf("sealed is %d", n)
+		}
+		if n, pos := l.Completed(); n != 1 || string(pos) != "p" {
+			t.Errorf("completed is %d at %q", n, pos)
+		}
+		l = reopen(t, l)
+	}
+	appendSeal(t, l, testLane, 2, "c")
+	if err := l.SealDone(2); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.Sealed(); n != 2 {
+		t.Errorf("sealed is %d, want 2", n)
+	}
+	l = reopen(t, l)
+	if n := l.Sealed(); n != 2 {
+		t.Errorf("sealed is %d after a restart, want 2", n)
+	}
+}

@@ -18,7 +18,7 @@ type disk struct {
 	open     []*log                // of the process that runs on it
 	snaps    []checkpoint.Snapshot // the newest last
 	saving   *checkpoint.Snapshot  // not known to be there
-	damaged  uint64                // checkpoint that cannot be read
+	doubt    bool                  // a checkpoint could not be read once
 	complete uint64                // highest checkpoint that was ever complete on it
 }
 
@@ -33,7 +33,7 @@ func newDisk() *disk { return &disk{logs: map[string]*journal{}} }
 // clone is the disk as a copy of it would be: with all that was written, or with
 // nothing that was not synced.
 func (d *disk) clone(synced bool) *disk {
-	c := &disk{logs: map[string]*journal{}, snaps: slices.Clone(d.snaps), damaged: d.damaged, complete: d.complete}
+	c := &disk{logs: map[string]*journal{}, snaps: slices.Clone(d.snaps), doubt: d.doubt, complete: d.complete}
 	for dir, j := range d.logs {
 		n := len(j.entries)
 		if synced {
@@ -122,7 +122,7 @@ func (s *storage) Load(ctx context.Context) (snap checkpoint.Snapshot, damaged [
 	if v.fault != "" && n > 0 {
 		damaged = append(damaged, errors.Join(checkpoint.ErrCorrupt, errInjected))
 		n--
-		s.proc.w.mayRefuse = true
+		s.proc.w.mayRefuse, d.doubt, s.proc.older = true, true, true
 	}
 	return d.snaps[n], damaged, nil
 }

@@ -144,7 +144,10 @@ func (w *world) loseDisk() {
 }
 
 // putBack is what a person does after a refusal.
-func (w *world) putBack() {
+func (w *world) putBack(p *proc) {
+	if d, n := p.disk, len(p.disk.snaps); d.doubt && !p.older && n > 0 {
+		d.snaps, d.doubt = d.snaps[:n-1], false
+	}
 	if w.saved != nil {
 		w.saved()
 		w.saved = func() {}

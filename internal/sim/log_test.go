@@ -358,6 +358,9 @@ func (l *log) Truncate() error {
 	}
 	l.mu.Unlock()
 	err := l.write(func(v *view) {
+		if v.sealed > v.done {
+			v.sealed = 0
+		}
 		for _, lv := range v.lanes {
 			lv.batches = slices.DeleteFunc(slices.Clone(lv.batches), func(b *batch) bool { return b.Checkpoint > v.done })
 		}

@@ -24,6 +24,7 @@ type proc struct {
 	serial int
 	disk   *disk
 	lanes  int
+	older  bool // it has gone on from an older checkpoint than the newest
 	cancel context.CancelFunc
 
 	// Under world.mu.
@@ -81,11 +82,9 @@ func (p *proc) pipeline() *pipeline.Pipeline {
 		pipe.Storage = &storage{proc: p}
 	}
 	for i, s := range p.w.stores {
-		flush := c.flush
-		flush.Stateful = c.stateful && c.declared
 		mem := &sink{Sink: memory.Open(s.Store, c.sink), proc: p, store: s, index: i}
 		out := pipeline.Walsink(fmt.Sprint("output", i), mem, walsink.Options{
-			Dir: logDir(i), ID: sinkID(i), Flush: flush, CarryEvery: c.carry, Logger: quiet, Lanes: []string{},
+			Dir: logDir(i), ID: sinkID(i), Flush: c.flush, CarryEvery: c.carry, Logger: quiet, Lanes: []string{},
 		}, nil)
 		open := out.Open
 		out.Open = func(ctx context.Context, r pipeline.Restored) (pipeline.Output, error) {
@@ -168,7 +167,7 @@ func (w *world) ending(p *proc) {
 		if !w.mayRefuse && (!w.refused || w.calm) {
 			w.fail("%s refused to go on: %w", p.name, p.err)
 		}
-		w.putBack()
+		w.putBack(p)
 	case "fenced":
 		if !w.fences {
 			w.fail("%s was fenced by nobody: %w", p.name, p.err)
