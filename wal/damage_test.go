@@ -195,7 +195,7 @@ func damageKind(t *testing.T, rng *rand.Rand, master string, files []string, bat
 	trials, hows := 2, []string{"flip", "cut", "zero", "remove"}
 	switch {
 	case campaign.Long():
-		trials = 10
+		trials = 4
 	case testing.Short():
 		trials, hows = 1, []string{"flip", "remove"}
 	}

@@ -99,7 +99,7 @@ func (r *runner) runAll(ctx context.Context, more func() bool) error {
 		var seed uint64
 		if len(again) > 0 {
 			s, seed, again = r.find(again[0].Slice), again[0].Seed, again[1:]
-			if s == nil || r.failed[s.name] {
+			if s == nil || r.failed[s.name] || !strings.Contains(s.name, r.only) {
 				continue
 			}
 		} else if s = r.next(); s != nil {
