@@ -8,10 +8,10 @@
 //   - A record is at most 64 MiB, a step at most as large as its largest batch,
 //     and a table has at most 1,600 columns.
 //   - Checkpoint ids, counts and sequence numbers go up to 2^63-1.
-//   - The names of the columns that records have are part of Info().Format. With Options.Columns
-//     empty, a column that is added to the table joins them at the next Open, and
-//     what is still in the log has to be flushed under the old list: name the
-//     columns to be independent of that.
+//   - The names of the columns that records have are part of Info().Format. With
+//     Options.Columns empty, a column that is added to the table joins them at the
+//     next Open, and what is still in the log has to be flushed under the old list:
+//     name the columns to be independent of that.
 //   - Modes Upsert and Statement make a temporary table per step, which is work for
 //     the server's catalogs: prefer large steps.
 //
