@@ -198,7 +198,7 @@ func (j *job) openOutputs(ctx context.Context, restored Restored) error {
 		switch s := j.p.Outputs[i]; {
 		case begin == nil || s.Start == StartBeginning:
 		case s.Start == StartNow:
-			told.Begin = begin
+			told.Begin, told.Checkpoint, told.Position = begin, 0, nil
 		default:
 			return fmt.Errorf("%w: output %s: another output is at checkpoint %d; say whether it begins at the beginning or now",
 				ErrNewOutput, s.Name, begin.Checkpoint)

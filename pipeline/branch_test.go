@@ -151,6 +151,33 @@ func TestOutputThatStartsNowBeginsWhereTheOthersStand(t *testing.T) {
 	f.check("two", 300, 700)
 }
 
+// TestOutputIsAddedBesideState: it can begin where the state is, and nowhere else.
+func TestOutputIsAddedBesideState(t *testing.T) {
+	f := newFork(t, numbers("a", 600, 7))
+	storage := &checkpoint.Memory{}
+	run := func(n int, outs ...Sink) error {
+		p := f.pipeline(n, outs...)
+		p.Stages, p.Storage = []Stage{Keyed("count", MemoryState{}, count)}, storage
+		_, err := p.Run(t.Context())
+		return err
+	}
+	if err := run(300, f.sink("one", 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(600, f.sink("one", 0), f.sink("two", 0)); !errors.Is(err, ErrNewOutput) {
+		t.Errorf("unsaid: %v", err)
+	}
+	if err := run(600, f.sink("one", 0), f.sink("three", StartBeginning)); !errors.Is(err, committer.ErrStateBehind) {
+		t.Errorf("at the beginning: %v", err)
+	}
+	if err := run(600, f.sink("one", 0), f.sink("two", StartNow)); err != nil {
+		t.Fatal(err)
+	}
+	if one, two := landed(t, f.store("one")), landed(t, f.store("two")); len(one) != 600 || len(two) != 300 {
+		t.Errorf("%d and %d records, want 600 and 300", len(one), len(two))
+	}
+}
+
 // TestOutputGoesAndComesBack: an output that was left out for a while goes on where it
 // stood, and the others get nothing twice.
 func TestOutputGoesAndComesBack(t *testing.T) {
