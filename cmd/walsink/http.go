@@ -54,6 +54,16 @@ func isPublic(a net.Addr) bool {
 	return ok && !tcp.IP.IsLoopback()
 }
 
+// reachAt is the URL by which this machine reaches a listener: an address that stands
+// for all of them is none to connect to.
+func reachAt(a net.Addr) string {
+	host, port, err := net.SplitHostPort(a.String())
+	if tcp, ok := a.(*net.TCPAddr); ok && err == nil && tcp.IP.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
 // A server shows a run over HTTP. A nil server does nothing.
 type server struct {
 	job     *job
@@ -90,7 +100,7 @@ func (a *app) serve(ctx context.Context, j *job, log *slog.Logger) (*server, err
 		return nil, usagef("--http %s: %w", j.http, err)
 	}
 	s := &server{
-		job: j, log: log, url: "http://" + ln.Addr().String(), started: time.Now(), outputs: map[*output]*served{},
+		job: j, log: log, url: reachAt(ln.Addr()), started: time.Now(), outputs: map[*output]*served{},
 		watch: monitor.New(j.title(), readVersion().Version),
 	}
 	metrics, shutdown, err := s.meters()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -124,6 +125,17 @@ func TestListenAddress(t *testing.T) {
 		got, err := listenAddress(text)
 		if got != want || (err != nil) != (want == "") {
 			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
+func TestReachAt(t *testing.T) {
+	for ip, want := range map[string]string{
+		"::": "http://127.0.0.1:80", "0.0.0.0": "http://127.0.0.1:80", "::1": "http://[::1]:80", "10.1.2.3": "http://10.1.2.3:80",
+	} {
+		a := &net.TCPAddr{IP: net.ParseIP(ip), Port: 80}
+		if got := reachAt(a); got != want || isPublic(a) != (ip != "::1") {
+			t.Errorf("%s: %s, public %v", ip, got, isPublic(a))
 		}
 	}
 }
