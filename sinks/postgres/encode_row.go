@@ -150,7 +150,7 @@ func appendPlain(dst []byte, t *typ, v any) ([]byte, bool) {
 		out = append(out, v...)
 	case time.Time:
 		var ok bool
-		if out, ok = appendTime(out, v, t.kind); !ok || v.Year() < 1 || v.Year() > 9999 {
+		if out, ok = appendTime(out, v, t.kind); !ok {
 			return dst, false
 		}
 	default:

@@ -275,21 +275,32 @@ func appendMoment(dst []byte, v int64, k kind) []byte {
 	return binary.BigEndian.AppendUint64(dst, uint64(v))
 }
 
-// appendTime appends a time of the years 1 to 9999, as goTime writes it. It is
-// false if the column is of no type for it.
+// Seconds from 1970 within which the year is 1 to 9999 in every zone.
+const (
+	leastSecond = -62_135_596_800 + 2*24*60*60
+	mostSecond  = 253_402_300_800 - 2*24*60*60
+)
+
+// appendTime appends a time as goTime writes it. It is false if the column is of no
+// type for it, and for years that goTime leaves to others.
 func appendTime(dst []byte, v time.Time, k kind) ([]byte, bool) {
+	if s := v.Unix(); s < leastSecond || s > mostSecond {
+		return dst, false
+	}
+	at := v.UnixMicro() - epochMicros
+	if k == kindTimestamptz {
+		return binary.BigEndian.AppendUint64(dst, uint64(at)), true
+	}
 	_, offset := v.Zone()
-	local := v.UnixMicro() + int64(offset)*1e6 - epochMicros
-	days := floorDiv(local, dayMicros)
+	at += int64(offset) * 1e6
+	days := floorDiv(at, dayMicros)
 	switch k {
-	case kindTimestamptz:
-		return binary.BigEndian.AppendUint64(dst, uint64(v.UnixMicro()-epochMicros)), true
 	case kindTimestamp:
-		return binary.BigEndian.AppendUint64(dst, uint64(local)), true
+		return binary.BigEndian.AppendUint64(dst, uint64(at)), true
 	case kindDate:
 		return binary.BigEndian.AppendUint32(dst, uint32(days)), true
 	case kindTime:
-		return binary.BigEndian.AppendUint64(dst, uint64(local-days*dayMicros)), true
+		return binary.BigEndian.AppendUint64(dst, uint64(at-days*dayMicros)), true
 	}
 	return dst, false
 }
