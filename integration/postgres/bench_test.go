@@ -257,7 +257,7 @@ func BenchmarkBacklog(b *testing.B) {
 		began := time.Now()
 		for i := range rows {
 			if i%1000 == 0 {
-				time.Sleep(time.Until(began.Add(time.Duration(i) * time.Second / rate)))
+				<-time.After(time.Until(began.Add(time.Duration(i) * time.Second / rate)))
 			}
 			at := time.Now()
 			w.append(i)

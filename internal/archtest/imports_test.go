@@ -59,7 +59,7 @@ var rules = []rule{
 var notInCore = []string{"flag", "log", "expvar", "net/http", "testing", "os/signal", "plugin"}
 
 // mayTest are packages made to be imported by tests.
-var mayTest = []string{"sinks/sinktest", "internal/loopdev", "internal/campaign", "committer/committertest", "checkpoint/checkpointtest"}
+var mayTest = []string{"sinks/sinktest", "internal/loopdev", "internal/campaign", "internal/paired", "committer/committertest", "checkpoint/checkpointtest"}
 
 // A pkg is what go list says about a package.
 type pkg struct {
