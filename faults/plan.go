@@ -79,13 +79,31 @@ func (p *Plan) Fired() int {
 
 // Wrap returns the sink with the plan's faults. The result has the optional
 // abilities of sink, no more and no less, but for Validate, which lets everything
-// pass if sink has none. Close is never broken.
+// pass if sink has none, and for those of a DeadLetterBox and a Reconciler, which it
+// has if sink is both. Close is never broken.
 func (p *Plan) Wrap(sink sinks.Sink) sinks.Sink {
 	w := &faultySink{sink, p}
 	ledger, isLedger := sink.(sinks.Ledger)
 	prober, isProber := sink.(sinks.Prober)
 	l := &faultyLedger{ledger, p}
+	box, isBox := sink.(sinks.DeadLetterBox)
+	rec, isReconciler := sink.(sinks.Reconciler)
 	switch {
+	case isLedger && isBox && isReconciler && isProber:
+		return struct {
+			*faultySink
+			sinks.Ledger
+			sinks.DeadLetterBox
+			sinks.Reconciler
+			sinks.Prober
+		}{w, l, box, rec, prober}
+	case isLedger && isBox && isReconciler:
+		return struct {
+			*faultySink
+			sinks.Ledger
+			sinks.DeadLetterBox
+			sinks.Reconciler
+		}{w, l, box, rec}
 	case isLedger && isProber:
 		return struct {
 			*faultySink

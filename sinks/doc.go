@@ -27,6 +27,6 @@
 //
 // # Required and optional
 //
-// [Sink] and [Lane] are required. [Ledger], [DeadLetterBox], [Validator], [Taker] and
-// [Prober] are optional abilities, found by type assertion.
+// [Sink] and [Lane] are required. [Ledger], [DeadLetterBox], [Reconciler],
+// [Validator], [Taker] and [Prober] are optional abilities, found by type assertion.
 package sinks

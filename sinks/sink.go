@@ -191,6 +191,40 @@ func (l LetterID) Compare(m LetterID) int {
 // String returns "checkpoint:number".
 func (l LetterID) String() string { return fmt.Sprintf("%d:%d", l.Checkpoint, l.Number) }
 
+// A Reconciler is an optional ability of a Sink that is a Ledger: comparing what is at
+// the destination with the ledger.
+type Reconciler interface {
+	// Reconcile compares what the destination holds with the lanes of one sink id, as the
+	// ledger has them. It reads only, and does not disturb an owner; what an owner writes
+	// meanwhile can show as a difference. Errors are about the looking.
+	Reconcile(ctx context.Context, lanes []LaneRows) (Reconciliation, error)
+}
+
+// LaneRows are a lane's mark and its retained audit rows, in order.
+type LaneRows struct {
+	LaneMark
+	Rows []Audit
+}
+
+// A Reconciliation says what was compared, and what came of it.
+type Reconciliation struct {
+	// Compared says what was compared, and Unchecked what the store cannot tell, each a
+	// short text for people.
+	Compared, Unchecked []string
+	// Differences are in the order of the lanes, and of Seq within a lane.
+	Differences []Difference
+}
+
+// A Difference is one thing of which ledger and destination say different things.
+type Difference struct {
+	// Lane is the lane; zero if the difference is about all of them.
+	Lane LaneID
+	// Seq and Checkpoint are of the batch, or of the first of several; 0 if none.
+	Seq, Checkpoint uint64
+	// What is compared, as "records", and what each side says.
+	What, Ledger, Found string
+}
+
 // A Validator is an optional ability of a Sink: refusing a record while whoever
 // appends it is at hand. What it lets pass can still turn out as Poison.
 type Validator interface {

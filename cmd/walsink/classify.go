@@ -27,6 +27,7 @@ var sentinels = []struct {
 	{committer.ErrFormat, codeLedger},
 	{walsink.ErrForeignState, codeLedger},
 	{errRefusal, codeLedger},
+	{errDifference, codeDifference},
 	{pipeline.ErrGuarantee, codeGuarantee},
 	{pipeline.ErrGrace, codeInterrupted},
 	{errStopped, codeInterrupted},

@@ -21,6 +21,7 @@ const (
 	codeInUse       code = 8
 	codeInterrupted code = 9
 	codeGuarantee   code = 10
+	codeDifference  code = 11
 )
 
 // codes is the one table of exit codes: help, documentation and the advice under
@@ -52,6 +53,8 @@ var codes = []struct {
 		"run the same command again: it goes on where it stopped, nothing is lost"},
 	{codeGuarantee, "guarantee", "the end-to-end guarantee is weaker than --require asks for",
 		"change what the reason names, or ask for less"},
+	{codeDifference, "difference", "an audit found that log, ledger and destination differ",
+		"the first difference says where: find out who wrote there beside walsink, or what was taken away; a run may go on meanwhile"},
 }
 
 // codeHelp is the table as help prints it.

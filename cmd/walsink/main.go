@@ -86,6 +86,7 @@ func (a *app) rootCommand() *cobra.Command {
 		a.doctorCommand(),
 		a.statusCommand(),
 		a.ledgerCommand(),
+		a.auditCommand(),
 		a.verifyCommand(),
 		a.resetCommand(),
 		a.deadLettersCommand(),

@@ -38,6 +38,7 @@ var (
 	_ sinks.Sink          = (*Sink)(nil)
 	_ sinks.Ledger        = (*Sink)(nil)
 	_ sinks.DeadLetterBox = (*Sink)(nil)
+	_ sinks.Reconciler    = (*Sink)(nil)
 	_ sinks.Prober        = (*Sink)(nil)
 	_ sinks.Taker         = (*Sink)(nil)
 )

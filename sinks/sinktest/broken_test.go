@@ -57,6 +57,7 @@ type mistake struct {
 	// letters changes the dead letters that are given out, drop those that are dropped.
 	letters func([]sinks.DeadLetter) []sinks.DeadLetter
 	drop    func(*row, []sinks.LetterID) []sinks.LetterID
+	differs []sinks.Difference // found by Reconcile
 }
 
 type broken struct {
@@ -329,4 +330,9 @@ func (b *broken) DropDeadLetters(_ context.Context, id sinks.LaneID, ids []sinks
 	}
 	r.dead = slices.DeleteFunc(slices.Clone(r.dead), func(d sinks.DeadLetter) bool { return slices.Contains(ids, d.ID()) })
 	return nil
+}
+
+// Reconcile is that of a sinks.Reconciler.
+func (b *broken) Reconcile(context.Context, []sinks.LaneRows) (sinks.Reconciliation, error) {
+	return sinks.Reconciliation{Compared: []string{"nothing"}, Differences: b.differs}, nil
 }

@@ -62,6 +62,8 @@ var cases = []testCase{
 		rule: "Marks lists every lane of the sink id, and no other, by lane, without disturbing an owner"},
 	{name: "Audit", run: audit, needs: []need{ledger},
 		rule: "Audit ranges over the batches that are wholly in, in order, those with Seq above after, as they were sealed"},
+	{name: "Reconcile", run: reconcile, needs: []need{ledger, reconciler},
+		rule: "Reconcile finds no difference where there is none, and says what it compared or could not"},
 	{name: "Kill", run: kill,
 		rule: "an owner may die before, in and after every call; the next one finds the records up to the mark, and goes on"},
 	{name: "StoreRollback", run: storeRollback, needs: []need{snapshot},

@@ -164,3 +164,45 @@ func (t *tape) boxed(b sinks.DeadLetterBox, after sinks.LetterID) (out []sinks.D
 	}
 	return out
 }
+
+func reconcile(e *env) {
+	t, empty := e.tape("main").fill(3, 1, 0, 40), e.tape("empty")
+	if e.h.Bad != nil && e.h.DeadLetters != nil {
+		t.mixed(5, 1, 3).known()
+	}
+	t.fill(2)
+	o := t.acquire()
+	empty.acquire()
+	o.flush(place{batches: 2})
+	o.flush(t.end())
+	if e.info.Chunked {
+		t.fill(6)
+		o.flush(place{len(t.batches) - 1, 4})
+	}
+	s := e.open()
+	marks, err := s.(sinks.Ledger).Marks(e.ctx, e.sink)
+	if err != nil {
+		e.violated("marks: %v", err)
+	}
+	var lanes []sinks.LaneRows
+	for _, m := range marks {
+		l := sinks.LaneRows{LaneMark: m}
+		for row, err := range s.(sinks.Ledger).Audit(e.ctx, m.LaneID, 0) {
+			if err != nil {
+				e.violated("audit: %v", err)
+			}
+			l.Rows = append(l.Rows, row)
+		}
+		lanes = append(lanes, l)
+	}
+	r, err := s.(sinks.Reconciler).Reconcile(e.ctx, lanes)
+	switch {
+	case err != nil:
+		e.violated("reconcile: %v", err)
+	case len(r.Differences) > 0:
+		e.violated("reconcile: %+v", r.Differences[0])
+	case len(r.Compared)+len(r.Unchecked) == 0:
+		e.violated("reconcile says neither what it compared nor what it could not")
+	}
+	o.finish()
+}

@@ -27,7 +27,9 @@ func (f *fault) set(what int32) (heal func()) {
 
 func (f *fault) wrap(s sinks.Sink) sinks.Sink {
 	l, _ := s.(sinks.Ledger)
-	return &faultySink{Sink: s, Ledger: l, fault: f}
+	b, _ := s.(sinks.DeadLetterBox)
+	r, _ := s.(sinks.Reconciler)
+	return &faultySink{Sink: s, Ledger: l, DeadLetterBox: b, Reconciler: r, fault: f}
 }
 
 // call makes a call of the store, or not, and says so, or not.
@@ -45,6 +47,8 @@ func (f *fault) call(op string, id sinks.LaneID, do func() error) error {
 type faultySink struct {
 	sinks.Sink
 	sinks.Ledger
+	sinks.DeadLetterBox
+	sinks.Reconciler
 	fault *fault
 }
 

@@ -361,6 +361,7 @@ var mistakes = []struct {
 		r.mark.Dead--
 		return ids
 	}}},
+	{"Reconcile sees what is not there", "Reconcile", mistake{differs: []sinks.Difference{{What: "records"}}}},
 	{"Audit begins at after", "Audit", mistake{audit: func(rows []sinks.Audit, after uint64) []sinks.Audit {
 		return slices.DeleteFunc(slices.Clone(rows), func(a sinks.Audit) bool { return a.Seq < after })
 	}}},

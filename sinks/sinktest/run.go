@@ -57,6 +57,7 @@ const (
 	chunked     need = "Chunked"
 	ledger      need = "sinks.Ledger"
 	box         need = "sinks.DeadLetterBox"
+	reconciler  need = "sinks.Reconciler"
 	bad         need = "Harness.Bad"
 	deadLetters need = "Harness.DeadLetters"
 	snapshot    need = "Harness.Snapshot"
@@ -71,7 +72,8 @@ func declared(t testing.TB, h Harness) map[need]bool {
 	defer closing(t, "sink", s.Close)
 	_, lists := s.(sinks.Ledger)
 	_, keeps := s.(sinks.DeadLetterBox)
-	return map[need]bool{chunked: s.Info().Chunked, ledger: lists, box: keeps, binary: h.Binary}
+	_, compares := s.(sinks.Reconciler)
+	return map[need]bool{chunked: s.Info().Chunked, ledger: lists, box: keeps, reconciler: compares, binary: h.Binary}
 }
 
 // without says why the case is not for a sink that has declared this.
@@ -87,7 +89,7 @@ func (c testCase) without(has map[need]bool) string {
 // lacks says what the harness cannot do.
 func (c testCase) lacks(h Harness) string {
 	has := map[need]bool{
-		chunked: true, ledger: true, box: true, binary: true, bad: h.Bad != nil, deadLetters: h.DeadLetters != nil,
+		chunked: true, ledger: true, box: true, reconciler: true, binary: true, bad: h.Bad != nil, deadLetters: h.DeadLetters != nil,
 		snapshot: h.Snapshot != nil, breaks: h.Break != nil, loses: h.LoseAnswers != nil,
 	}
 	var lacks []string
