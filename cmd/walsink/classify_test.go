@@ -56,6 +56,8 @@ func TestClassify(t *testing.T) {
 		{"bound", pipeline.ErrGrace, codeInterrupted},
 		{"cancelled", context.Canceled, codeInterrupted},
 		{"guarantee", pipeline.ErrGuarantee, codeGuarantee},
+		{"audit", fmt.Errorf("%w: 1 difference", errDifference), codeDifference},
+		{"reset", errRefusal, codeLedger},
 	}
 	seen := map[code]bool{}
 	for _, tt := range tests {
