@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,7 +66,8 @@ func (r *rig) check(want []string) error {
 		return fmt.Errorf("last run: exit code %d: %s", res.code, res.stderr)
 	}
 	lanes := r.lanes()
-	if lost, twice := lanes.Count(want); lost+twice > 0 {
+	planted := slices.ContainsFunc(r.env, func(v string) bool { return strings.HasPrefix(v, "WALSINK_PLANT=") })
+	if lost, twice := lanes.Count(want); lost+twice > 0 && !planted {
 		campaign.Figures{Lost: lost, Duplicated: twice}.Report(r.t)
 	}
 	return lanes.Exact(want)
