@@ -23,13 +23,13 @@ func TestPlantedBugs(t *testing.T) {
 		t.Fatalf("without a bug: %v\n%s", err, out)
 	}
 	for bug, seeds := range map[plant.Bug]int{
-		plant.AckBeforeSync:    100,
+		plant.AckBeforeSync:    400,
 		plant.SyncOff:          100,
 		plant.DropBeforeCommit: 100,
 		plant.SkipFailure:      100,
-		plant.LedgerApart:      300,
-		plant.NoFence:          300,
-		plant.RetryCommit:      1000,
+		plant.LedgerApart:      100,
+		plant.NoFence:          200,
+		plant.RetryCommit:      200,
 	} {
 		t.Run(string(bug), func(t *testing.T) {
 			if _, err := run(bug, seeds); err == nil {
