@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/walsink/walsink"
 	"github.com/walsink/walsink/checkpoint"
@@ -92,16 +93,61 @@ func TestC067LanesChange(t *testing.T) {
 
 // TestOpenBytes: so many bytes demand a checkpoint, without interval or number.
 func TestOpenBytes(t *testing.T) {
+	const limit = 50_000
 	store, recs := newFakeStore(), numbers("a", 20000, 3)
 	p := statelessPipeline(store, nil, recs, 2)
-	p.Checkpoints, p.OpenBytes = checkpoint.Options{}, 50_000
-	sum, err := p.Run(t.Context())
+	p.Checkpoints, p.OpenBytes = checkpoint.Options{}, limit
+	completed := make(chan struct{}, len(recs))
+	p.Sources[0].Source = &pacedSource{Source: p.Sources[0].Source, limit: 2 * limit, completed: completed}
+	open := p.Outputs[0].Open
+	p.Outputs[0].Open = func(ctx context.Context, r Restored) (Output, error) {
+		out, err := open(ctx, r)
+		return &tellingOutput{out, completed}, err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	sum, err := p.Run(ctx)
 	if err != nil || sum.Checkpoints < 3 {
 		t.Errorf("%+v, %v", sum, err)
 	}
 	if got := store.all(); !slices.Equal(sorted(got), sorted(recs)) {
 		t.Errorf("%d records", len(got))
 	}
+}
+
+// A pacedSource waits for a completed checkpoint whenever it has given limit bytes.
+type pacedSource struct {
+	Source
+	limit, given int
+	completed    <-chan struct{}
+}
+
+func (s *pacedSource) Read(ctx context.Context, limit int) ([][]byte, error) {
+	if s.given >= s.limit {
+		select {
+		case <-s.completed:
+			s.given = 0
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	recs, err := s.Source.Read(ctx, min(limit, 100))
+	for _, r := range recs {
+		s.given += len(r)
+	}
+	return recs, err
+}
+
+// A tellingOutput says when a checkpoint is complete.
+type tellingOutput struct {
+	Output
+	completed chan<- struct{}
+}
+
+func (o *tellingOutput) Complete(ctx context.Context, id uint64) error {
+	err := o.Output.Complete(ctx, id)
+	o.completed <- struct{}{}
+	return err
 }
 
 // TestEncode: outputs get the encoder's bytes, each its own.
