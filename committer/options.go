@@ -32,7 +32,7 @@ type Options struct {
 	MaxAttempts int
 	// RetryMin and RetryMax bound the wait before another attempt: a random time up
 	// to RetryMin doubled for each attempt, but no more than RetryMax. The defaults
-	// are 50 ms and 30 s.
+	// are 50 ms and 2 s, so that a store that is back has work at once.
 	RetryMin, RetryMax time.Duration
 	// StepTimeout and MarkTimeout end a call of the sink that does not return. The
 	// defaults are 10 min and 30 s.
@@ -85,7 +85,7 @@ func (o Options) withDefaults() Options {
 		o.DeadLimit = 100
 	}
 	def(&o.RetryMin, 50*time.Millisecond)
-	def(&o.RetryMax, 30*time.Second)
+	def(&o.RetryMax, 2*time.Second)
 	def(&o.StepTimeout, 10*time.Minute)
 	def(&o.MarkTimeout, 30*time.Second)
 	def(&o.UnknownAfter, time.Minute)
