@@ -318,7 +318,7 @@ func BenchmarkRun(b *testing.B) {
 		sink += command(b, bin, "run", "--from", "ndjson:"+input, "--to", to+"table=t", "--state", state)
 		wantRows(b, d, rows)
 	}
-	b.ReportMetric(float64(plain)/float64(sink), "rate-of-psql")
+	b.ReportMetric(float64(sink)/float64(plain), "x-psql")
 	b.ReportMetric(rows*float64(b.N)/sink.Seconds(), "walsink-rows/s")
 	b.ReportMetric(0, "ns/op")
 }

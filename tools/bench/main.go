@@ -90,6 +90,9 @@ func measure(r row) (string, error) {
 	}
 	parts[0] = "^Benchmark" + strings.TrimPrefix(parts[0], "^")
 	cmd := exec.Command("go", "test", "-run", "^$", "-bench", strings.Join(parts, "/"), "-benchtime", strconv.Itoa(r.times)+"x", "-timeout", "30m", r.pkg)
+	if r.env != "" {
+		cmd.Env = append(os.Environ(), r.env)
+	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", cmd, err, out)
