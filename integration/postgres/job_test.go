@@ -206,7 +206,8 @@ func (p *process) wait() int {
 	select {
 	case <-p.ended:
 	case <-time.After(testTimeout):
-		p.kill()
+		p.signal(syscall.SIGQUIT) // its stacks say why
+		<-p.ended
 		p.t.Fatalf("the job did not end: %s", &p.err)
 	}
 	return p.cmd.ProcessState.ExitCode()
