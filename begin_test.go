@@ -6,6 +6,7 @@ import (
 
 	"github.com/walsink/walsink"
 	"github.com/walsink/walsink/sinks/memory"
+	"github.com/walsink/walsink/wal"
 )
 
 // with opens the rig's output with other options.
@@ -72,6 +73,43 @@ func TestBegin(t *testing.T) {
 			t.Errorf("lane %d has %d records, from %q", l, len(got), got[0])
 		}
 	}
+}
+
+// TestBeginInterrupted: an output whose begin was cut off, before anything of it counts
+// or when the store knew one of its lanes, begins where it was told to, and not at the
+// beginning of the source.
+func TestBeginInterrupted(t *testing.T) {
+	r := newRig(t, 2)
+	log, err := wal.Open(r.dir, r.options().Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := log.Lane(r.id(0).String())
+	if err == nil {
+		_, _, err = l.Seal(40, position(40), "", true)
+	}
+	if err = errors.Join(err, log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.with(func(o *walsink.Options) { o.RefuseNew = true }); !errors.Is(err, walsink.ErrNew) {
+		t.Fatalf("one lane had sealed: %v", err)
+	}
+
+	opts := r.options()
+	opts.Begin = &walsink.Barrier{Checkpoint: 40, Position: position(40)}
+	sink := &mortal{memory.Open(r.store, memory.Options{}), 1}
+	if _, err := walsink.Open(t.Context(), sink, opts); !errors.Is(err, errDied) {
+		t.Fatalf("died at the second lane: %v", err)
+	}
+	out, err := r.with(func(o *walsink.Options) { o.RefuseNew = true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if number(out.Position()) != 40 || out.Last() != 40 {
+		t.Errorf("at %q, checkpoint %d; want 40", out.Position(), out.Last())
+	}
+	drain(t, out)
+	closed(t, out)
 }
 
 // TestCompletedElsewhere: what was sealed under a checkpoint that counts elsewhere counts;

@@ -1,7 +1,6 @@
 package walsink
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -62,18 +61,23 @@ func (o *Output) open(ctx context.Context) error {
 	if o.eng, err = committer.New(o.sink, o.id, log, o.opts.Flush); err != nil {
 		return err
 	}
-	known, err := o.knownLanes(ctx)
+	marks, err := o.ledgerMarks(ctx)
 	if err != nil {
 		return err
 	}
-	done, _ := o.log.Completed()
-	fresh := len(known) == 0 && done == 0
+	fresh := len(marks) == 0 && o.nothingComplete()
 	if fresh && o.opts.RefuseNew {
 		return ErrNew
 	}
-	names := slices.Concat(o.opts.Lanes, known)
+	names := slices.Concat(o.opts.Lanes, o.known(marks))
 	slices.Sort(names)
 	names = slices.Compact(names)
+	begun := fresh && o.opts.Begin != nil && o.opts.Begin.Checkpoint > 0
+	if begun {
+		if err := o.begin(names, o.opts.Begin); err != nil {
+			return err
+		}
+	}
 	lost := false
 	found, err := o.eng.OpenAll(ctx, names, func(found []committer.Opening) (err error) {
 		claims := o.claims(names, found)
@@ -86,7 +90,7 @@ func (o *Output) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	marks := o.claims(names, found)
+	claims := o.claims(names, found)
 	checkpoint, position := o.log.Completed()
 	o.position, o.last = position, checkpoint
 	for i, name := range names {
@@ -95,11 +99,11 @@ func (o *Output) open(ctx context.Context) error {
 			return err
 		}
 	}
-	switch b := o.opts.Begin; {
+	switch {
 	case lost:
-		return o.recover(ctx, marks)
-	case fresh && b != nil && b.Checkpoint > 0:
-		return o.begin(ctx, b)
+		return o.recover(ctx, claims)
+	case begun:
+		return o.eng.Drain(ctx)
 	}
 	return nil
 }
@@ -279,9 +283,15 @@ func (o *Output) settle() error {
 }
 
 // begin makes the place known at which a new sink id begins: each lane gets a batch
-// without records that ends there.
-func (o *Output) begin(ctx context.Context, b *Barrier) error {
-	for _, l := range o.laneList() {
+// without records that ends there. It is complete in the log before the store hears of
+// the sink id: were it the other way round, a crash in between would leave a sink id that
+// is no longer new and stands at the beginning of the source.
+func (o *Output) begin(names []string, b *Barrier) error {
+	for _, name := range names {
+		l, err := o.addLane(name)
+		if err != nil {
+			return err
+		}
 		if _, err := l.seal(b.Checkpoint, b.Position, true); err != nil {
 			return err
 		}
@@ -289,24 +299,29 @@ func (o *Output) begin(ctx context.Context, b *Barrier) error {
 	if err := o.log.SealDone(b.Checkpoint); err != nil {
 		return err
 	}
-	if err := o.log.Complete(b.Checkpoint, b.Position); err != nil {
-		return err
-	}
-	o.position, o.last = bytes.Clone(b.Position), b.Checkpoint
-	o.eng.Notify()
-	return o.eng.Drain(ctx)
+	return o.log.Complete(b.Checkpoint, b.Position)
 }
 
-// knownLanes are the lanes of this sink id that log and store know.
-func (o *Output) knownLanes(ctx context.Context) ([]string, error) {
-	var marks []sinks.LaneMark
-	if ledger, ok := o.sink.(sinks.Ledger); ok {
-		var err error
-		if marks, err = ledger.Marks(ctx, o.id); err != nil {
-			return nil, fmt.Errorf("read the ledger: %w", err)
-		}
+// nothingComplete reports whether no batch of this sink id in the log counts.
+func (o *Output) nothingComplete() bool {
+	done, _ := o.log.Completed()
+	return done == 0 && !slices.ContainsFunc(o.known(nil), func(name string) bool {
+		head, _, _ := o.log.Head(sinks.LaneID{Sink: o.id, Lane: name}.String())
+		return head.Seq > 0
+	})
+}
+
+// ledgerMarks are the marks of this sink id, if the sink can list them.
+func (o *Output) ledgerMarks(ctx context.Context) ([]sinks.LaneMark, error) {
+	ledger, ok := o.sink.(sinks.Ledger)
+	if !ok {
+		return nil, nil
 	}
-	return o.known(marks), nil
+	marks, err := ledger.Marks(ctx, o.id)
+	if err != nil {
+		return nil, fmt.Errorf("read the ledger: %w", err)
+	}
+	return marks, nil
 }
 
 // known are the lanes of this sink id in the log, if there is one, and in marks.
