@@ -63,8 +63,8 @@
 //	                                   goes to the mark. ErrStateBehind if Stateful, or
 //	                                   if NoReplay and something local is unflushed, or a
 //	                                   part of a batch is in
-//	a batch continues the mark, but    ErrReplayDiffers
-//	is not the one partly in
+//	a batch continues the mark, but    ErrReplayDiffers, or, if it ends elsewhere and the
+//	is not the one partly in           source can go back, Resume: it is of another history
 //	batches were committed, no mark    ErrLedgerMissing
 //	the mark is older than what is     Resume with Behind set, so that the caller can
 //	retained                           refuse with ErrLedgerBehind if its source does not

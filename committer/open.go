@@ -1,6 +1,7 @@
 package committer
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -142,7 +143,7 @@ func compare(v view, m sinks.Mark, o Options) verdict {
 	case m.Seq == 0 && m.Partial == nil && done > 0:
 		return missing(v, m, done, connected, o.Accept)
 	case connected:
-		return connect(v, m, i, o.Accept)
+		return connect(v, m, i, o)
 	case !v.known && m.Seq == 0 && m.Partial == nil:
 		return verdict{Opening: Opening{Outcome: Covered, Mark: m}, reset: new(m.Head())}
 	case v.known && m.Seq < v.floor():
@@ -156,16 +157,19 @@ func resume(m sinks.Mark) verdict {
 }
 
 // connect: local batches from i on continue the mark.
-func connect(v view, m sinks.Mark, i int, a Accept) verdict {
+func connect(v view, m sinks.Mark, i int, o Options) verdict {
 	ok := verdict{Opening: Opening{Outcome: Connected, Mark: m}}
 	switch {
 	case i < len(v.batches):
 		if err := samePartial(m, v.batches[i]); err != nil {
-			if a&AcceptDuplicates != 0 {
+			if o.Accept&AcceptDuplicates != 0 {
 				w := m
 				w.Partial = nil
 				ok.write, ok.Mark = &w, w
 				return ok
+			}
+			if p := m.Partial.Batch; !o.Stateful && !o.NoReplay && !sameCut(p, v.batches[i]) {
+				return resume(m) // of another history: the source has the batch that is partly in
 			}
 			return verdict{err: fmt.Errorf("%w; to write the whole batch, so that the first %d records come twice, accept duplicates",
 				err, m.Partial.Done)}
@@ -176,6 +180,11 @@ func connect(v view, m sinks.Mark, i int, a Accept) verdict {
 		ok.Outcome = Covered
 	}
 	return ok
+}
+
+// sameCut reports whether two batches end at one and the same checkpoint.
+func sameCut(a, b record.Batch) bool {
+	return a.Checkpoint == b.Checkpoint && bytes.Equal(a.Position, b.Position)
 }
 
 // samePartial refuses a batch that is not the one of which a part is in.

@@ -348,6 +348,32 @@ func TestOpenPartial(t *testing.T) {
 		w.drain()
 		w.want(append(recs(1, 4), recs(1, 9)...)...)
 	})
+	// Two directories took turns: this one was left with a cut of its own.
+	left := func(t *testing.T, checkpoint uint64) *world {
+		w := partial(t)
+		w.log = newLog()
+		w.log.Reset(key, w.mark().Head())
+		w.log.add(key, checkpoint, recs(1, 10)...)
+		return w
+	}
+	t.Run("the local batch is of another cut", func(t *testing.T) {
+		w := left(t, 2)
+		o := w.wantOutcome(committer.Resume)
+		if p := o.Mark.Partial; p == nil || p.Batch.Checkpoint != 1 || p.Done != 4 || len(w.log.Batches(key)) != 0 {
+			t.Fatalf("opening %+v", o)
+		}
+		w.add(1, recs(1, 10)...)
+		w.add(2, "then")
+		w.drain()
+		w.want(append(recs(1, 10), "then")...)
+	})
+	for name, opts := range map[string]committer.Options{"stateful": {Stateful: true}, "no replay": {NoReplay: true}} {
+		t.Run("the local batch is of another cut, "+name, func(t *testing.T) {
+			w := left(t, 2)
+			w.opts.Stateful, w.opts.NoReplay = opts.Stateful, opts.NoReplay
+			w.refuse(committer.ErrReplayDiffers, "checkpoint 2 (10 records", "4 records of checkpoint 1 (10 records")
+		})
+	}
 	for _, same := range []bool{true, false} {
 		t.Run(fmt.Sprintf("no local batch, replay same=%v", same), func(t *testing.T) {
 			w := partial(t)
