@@ -78,7 +78,7 @@ func (c *config) drawFlush(r *rand.Rand) {
 		FlushBytes: pick[int64](r, 0, 0, 100), FlushAge: pick(r, 0, 0, 5*time.Millisecond+19), StepBytes: pick[int64](r, 0, 0, 60),
 		RetryMin: 1, RetryMax: 1, // more would hang on chance
 		StepTimeout: pick(r, 10*time.Millisecond, time.Minute) + 23, MarkTimeout: pick(r, 10*time.Millisecond, time.Minute) + 29,
-		CloseTimeout: 20*time.Millisecond + 31, DeadLetters: r.IntN(3) == 0, DeadLimit: 1000,
+		CloseTimeout: 20*time.Millisecond + 31, DeadLetters: r.IntN(3) == 0, DeadLimit: 1000, MaxAttempts: pick(r, 0, 0, 0, 3),
 	}
 	c.sink = memory.Options{
 		StepBytes: pick[int64](r, 0, 0, 30, 1), Chunked: r.IntN(2) == 0, Pin: r.IntN(4) == 0, Tolerate: r.IntN(2) == 0,

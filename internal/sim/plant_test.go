@@ -23,7 +23,7 @@ func TestPlantedBugs(t *testing.T) {
 		t.Fatalf("without a bug: %v\n%s", err, out)
 	}
 	for bug, seeds := range map[plant.Bug]int{
-		plant.AckBeforeSync:    400,
+		plant.AckBeforeSync:    1200,
 		plant.SyncOff:          100,
 		plant.DropBeforeCommit: 100,
 		plant.SkipFailure:      100,

@@ -151,7 +151,8 @@ var refusals = []error{committer.ErrStateBehind, committer.ErrLedgerMissing, com
 
 // ending judges how a process ended that was not killed. The caller holds mu.
 func (w *world) ending(p *proc) {
-	w.note("%s ends: %s", p.name, kindOf(p.err))
+	kind := w.kindOf(p.err)
+	w.note("%s ends: %s", p.name, kind)
 	p.disk.ended()
 	if p.err == nil {
 		if p.sum.Ended {
@@ -162,7 +163,7 @@ func (w *world) ending(p *proc) {
 	if w.log != nil {
 		w.log("%v", p.err)
 	}
-	switch kindOf(p.err) {
+	switch kind {
 	case "refused":
 		if !w.mayRefuse && (!w.refused || w.calm) {
 			w.fail("%s refused to go on: %w", p.name, p.err)
@@ -186,7 +187,7 @@ func (w *world) ending(p *proc) {
 }
 
 // kindOf names the reason for which a process ended.
-func kindOf(err error) string {
+func (w *world) kindOf(err error) string {
 	switch {
 	case err == nil:
 		return "well"
@@ -196,6 +197,8 @@ func kindOf(err error) string {
 		return "fenced"
 	case errors.Is(err, errInjected), errors.Is(err, pipeline.ErrGrace), errors.Is(err, context.Canceled):
 		return "fault"
+	case w.cfg.flush.MaxAttempts > 0 && errors.Is(err, context.DeadlineExceeded):
+		return "fault" // the store was slow until the attempts were used up
 	}
 	for _, text := range []string{"somebody else uses the sink id", "the store has records of it that this log does not know"} {
 		if strings.Contains(err.Error(), text) {
