@@ -44,7 +44,7 @@ type badgerStore struct {
 	handle sync.RWMutex // held shared while db is in use
 	db     *badger.DB
 	fault  atomic.Pointer[error] // what Badger said only in its log
-	broken atomic.Bool           // Badger panicked and may hold its own locks
+	broken atomic.Bool           // Badger may hold its own locks for ever
 }
 
 // badgerOptions are those of a generation; see the package comment.
@@ -312,8 +312,15 @@ type badgerLogger struct{ s *badgerStore }
 // memory table on Close.
 const flushRetry = "error flushing memtable"
 
+// invalidRead is what Badger says of an entry whose lengths are damaged. It then keeps
+// the value log locked for reading, and Close would wait for that lock for ever.
+const invalidRead = "Invalid read"
+
 func (l badgerLogger) Errorf(format string, args ...any) {
 	text := strings.TrimSpace(fmt.Sprintf(format, args...))
+	if strings.HasPrefix(format, invalidRead) {
+		l.s.broken.Store(true)
+	}
 	if !l.s.writable {
 		l.s.log.Debug("badger", "dir", l.s.dir, "text", text)
 		return

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -246,4 +247,66 @@ func damageFile(t testing.TB, rng *rand.Rand, path, how string) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf("at %d of %d", at, size)
+}
+
+// TestB35DamagedLength damages the length of a key in front of a value, upon which Badger
+// keeps a lock for ever. The log must name the damage and close all the same. It does so
+// in a process of its own, since such a Badger leaves its goroutines behind.
+func TestB35DamagedLength(t *testing.T) {
+	if dir := os.Getenv("WALSINK_WAL_SURVEY"); dir != "" {
+		if complaints := survey(t, dir, 9); len(complaints) > 0 && !t.Failed() {
+			fmt.Println("named and closed")
+			os.Exit(0)
+		}
+		os.Exit(1)
+	}
+	for _, clean := range []bool{true, false} {
+		if !clean && testing.Short() {
+			continue
+		}
+		dir := t.TempDir()
+		if n := buildLog(t, dir, clean); n != 9 {
+			t.Fatalf("the log has %d batches", n)
+		}
+		damaged := 0
+		for _, rel := range filesOf(t, dir) {
+			if filepath.Base(rel) == valueFile && lengthenKey(t, filepath.Join(dir, rel)) {
+				damaged++
+			}
+		}
+		if damaged == 0 {
+			t.Fatal("no value log has an entry")
+		}
+		cmd := exec.Command(os.Args[0], "-test.run=^TestB35DamagedLength$", "-test.timeout=60s")
+		cmd.Env = append(os.Environ(), "WALSINK_WAL_SURVEY="+dir)
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "named and closed") {
+			t.Errorf("closed %v, %d value logs damaged: %v\n%.2000s", clean, damaged, err, out)
+		}
+	}
+}
+
+// lengthenKey makes the key of the first entry of a value log longer than its value
+// leaves room for, and reports whether there is an entry.
+func lengthenKey(t *testing.T, path string) bool {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	// The file has a header of 20 bytes; an entry begins with two flags and the length
+	// of its key.
+	const at = 20 + 2
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	if b[0] == 0 {
+		return false
+	}
+	b[0] |= 0x40
+	if _, err := f.WriteAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	return true
 }
