@@ -358,7 +358,7 @@ func (o *Output) recover(ctx context.Context, claims []claim) error {
 	}
 	for _, p := range plan.Lanes {
 		if o.lanes[p.Lane] == nil {
-			return fmt.Errorf("lane %s/%s came into the ledger while it was read: somebody else uses the sink id", o.id, p.Lane)
+			return fmt.Errorf("%w: lane %s/%s came into the ledger while it was read; stop one of the two, or give each a sink id of its own", ErrShared, o.id, p.Lane)
 		}
 	}
 	if err := o.log.Rewind(plan.Checkpoint, plan.Position); err != nil {

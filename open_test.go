@@ -206,8 +206,24 @@ func TestLedgerThatGrowsDuringOpen(t *testing.T) {
 	closed(t, out)
 	r.wipe()
 	_, err := walsink.Open(t.Context(), &growingSink{Sink: memory.Open(r.store, memory.Options{})}, r.options())
-	if err == nil {
-		t.Fatal("a lane of another owner was taken for ours")
+	if !errors.Is(err, walsink.ErrShared) {
+		t.Fatalf("got %v, want ErrShared", err)
+	}
+}
+
+// Another process has taken up a lane since the output was opened.
+func TestLaneOfAnotherProcess(t *testing.T) {
+	r := newRig(t, 1)
+	out := r.open()
+	defer closed(t, out)
+	other := newRig(t, 2)
+	other.store = r.store
+	second := other.open()
+	other.drive(second, 10, 10)
+	drain(t, second)
+	closed(t, second)
+	if _, err := out.Lane(t.Context(), lane(1)); !errors.Is(err, walsink.ErrUnknownLane) {
+		t.Fatalf("got %v, want ErrUnknownLane", err)
 	}
 }
 

@@ -39,6 +39,12 @@ var (
 	// ErrNew says that neither log nor ledger knows the sink id, and that Options.RefuseNew
 	// wants one that is known. Nothing was written, and the sink is still open.
 	ErrNew = errors.New("neither log nor ledger knows the sink id")
+	// ErrShared says that another process took up a lane under the sink id while the
+	// output was opened.
+	ErrShared = errors.New("another process uses the sink id")
+	// ErrUnknownLane says that a lane was taken for new and the store has records of
+	// it: another process writes under the sink id, or the sink cannot list its lanes.
+	ErrUnknownLane = errors.New("the store has records of a lane that this log does not know")
 )
 
 // Options configure an Output. Dir and ID are required.
@@ -202,7 +208,8 @@ func (o *Output) Lane(ctx context.Context, name string) (*Lane, error) {
 		return nil, err
 	}
 	if opening.Outcome == committer.Resume {
-		return nil, fmt.Errorf("lane %s/%s: the store has records of it that this log does not know: name it in Options.Lanes", o.id, name)
+		return nil, fmt.Errorf("%w: %s/%s; stop the process that wrote them and open the output again, or, if there is none, name the lane in Options.Lanes",
+			ErrUnknownLane, o.id, name)
 	}
 	return o.addLane(name)
 }

@@ -19,6 +19,8 @@ var sentinels = []struct {
 	code code
 }{
 	{wal.ErrLocked, codeInUse},
+	{walsink.ErrShared, codeFenced},
+	{walsink.ErrUnknownLane, codeFenced},
 	{committer.ErrStateBehind, codeLedger},
 	{committer.ErrLedgerMissing, codeLedger},
 	{committer.ErrLedgerBehind, codeLedger},
@@ -64,6 +66,9 @@ func classify(err error) code {
 		}
 	}
 	if e, ok := errors.AsType[*sinks.Error](err); ok {
+		if e.Kind == sinks.Cancelled && errors.Is(e, context.DeadlineExceeded) {
+			return codeStore // the last of --max-attempts took too long
+		}
 		return kinds[e.Kind]
 	}
 	switch {

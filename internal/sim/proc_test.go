@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/walsink/walsink"
 	"github.com/walsink/walsink/committer"
@@ -199,11 +198,8 @@ func (w *world) kindOf(err error) string {
 		return "fault"
 	case w.cfg.flush.MaxAttempts > 0 && errors.Is(err, context.DeadlineExceeded):
 		return "fault" // the store was slow until the attempts were used up
-	}
-	for _, text := range []string{"somebody else uses the sink id", "the store has records of it that this log does not know"} {
-		if strings.Contains(err.Error(), text) {
-			return "together"
-		}
+	case errors.Is(err, walsink.ErrShared), errors.Is(err, walsink.ErrUnknownLane):
+		return "together"
 	}
 	return "unknown"
 }
