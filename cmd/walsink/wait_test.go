@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -109,7 +110,9 @@ func TestRunWaitsForTheStore(t *testing.T) {
 		if follow {
 			args, want = append(args, "--follow"), int(codeOK)
 		}
-		cmd := exec.Command(os.Args[0], args...)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, os.Args[0], args...)
 		cmd.Env = append(os.Environ(), asCommand+"=1")
 		out, err := cmd.StderrPipe()
 		if err != nil {
@@ -126,11 +129,11 @@ func TestRunWaitsForTheStore(t *testing.T) {
 				break
 			}
 		}
-		signal := syscall.SIGTERM
-		if follow {
-			signal = syscall.SIGHUP
+		sig := syscall.SIGTERM
+		if follow && !signal.Ignored(syscall.SIGHUP) { // as below nohup
+			sig = syscall.SIGHUP
 		}
-		if err := cmd.Process.Signal(signal); err != nil {
+		if err := cmd.Process.Signal(sig); err != nil {
 			t.Error(err)
 		}
 		rest := &bytes.Buffer{}
