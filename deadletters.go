@@ -34,7 +34,8 @@ func ReplayLane(lane sinks.LaneID) sinks.LaneID {
 	return sinks.LaneID{Sink: name[:min(len(name), 60)] + ".dead-" + hex.EncodeToString(sum[:6]), Lane: DefaultLane}
 }
 
-// ReplayedTo is the last dead letter of a lane that is in, as the mark of ReplayLane says.
+// ReplayedTo is the last dead letter of a lane that is in and may still be among its dead
+// letters, as the mark of ReplayLane says: that of a replay that was interrupted.
 func ReplayedTo(m sinks.Mark) (sinks.LetterID, error) { return parseLetter(m.Position) }
 
 const (
@@ -78,7 +79,9 @@ func ReplayDeadLetters(ctx context.Context, sink sinks.Sink, lane sinks.LaneID, 
 		return r, fmt.Errorf("replay dead letters of lane %s: %w", lane, err)
 	}
 	r.Letters, r.Again = p.letters, out.Status().Lanes[0].Dead
-	r.Dropped, err = p.drop(ctx)
+	if r.Dropped, err = p.drop(ctx); err == nil {
+		err = p.end(ctx)
+	}
 	return r, err
 }
 
@@ -230,6 +233,19 @@ func (p *replayer) drop(ctx context.Context) (n uint64, err error) {
 		}
 		n += uint64(len(done))
 	}
+}
+
+// end takes the position back to the beginning, since no letter is left before it: should
+// the lane be started anew one day, its letters would have the numbers of those that are
+// in, and be taken for them.
+func (p *replayer) end(ctx context.Context) error {
+	if p.at == (sinks.LetterID{}) {
+		return nil
+	}
+	if err := p.out.sealEmpty(Barrier{Checkpoint: p.out.Last() + 1}, DefaultLane); err != nil {
+		return fmt.Errorf("end the replay of dead letters of lane %s: %w", p.lane, err)
+	}
+	return p.out.Drain(ctx)
 }
 
 const letterForm = "dead letter "

@@ -282,17 +282,27 @@ func (o *Output) settle() error {
 	return o.log.Truncate()
 }
 
-// begin makes the place known at which a new sink id begins: each lane gets a batch
-// without records that ends there. It is complete in the log before the store hears of
-// the sink id: were it the other way round, a crash in between would leave a sink id that
-// is no longer new and stands at the beginning of the source.
+// begin makes the place known at which a new sink id begins. It is complete in the log
+// before the store hears of the sink id: were it the other way round, a crash in between
+// would leave a sink id that is no longer new and stands at the beginning of the source.
 func (o *Output) begin(names []string, b *Barrier) error {
 	for _, name := range names {
-		l, err := o.addLane(name)
-		if err != nil {
+		if _, err := o.addLane(name); err != nil {
 			return err
 		}
-		if _, err := l.seal(b.Checkpoint, b.Position, true); err != nil {
+	}
+	return o.sealEmpty(*b, names...)
+}
+
+// sealEmpty gives lanes, whose open batches are empty, a batch without records that ends
+// at b, and completes it. The flush workers are told by Drain.
+func (o *Output) sealEmpty(b Barrier, names ...string) error {
+	for _, name := range names {
+		l, err := o.lookUp(name)
+		if err == nil {
+			_, err = l.seal(b.Checkpoint, b.Position, true)
+		}
+		if err != nil {
 			return err
 		}
 	}
