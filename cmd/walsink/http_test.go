@@ -300,8 +300,11 @@ func TestStatusOfSeveralOutputs(t *testing.T) {
 	if c, out, errs := command(t, "status", "--http", url); c != codeOK || !strings.Contains(out, "output one\n") || !strings.Contains(out, "output two\n") {
 		t.Errorf("code %d: %s%s", c, out, errs)
 	}
-	if code, _ := fetch(t, url+"debug/pprof/cmdline"); code != http.StatusOK {
+	if code, _ := fetch(t, url+"debug/pprof/heap"); code != http.StatusOK {
 		t.Errorf("profiles: %d", code)
+	}
+	if code, _ := fetch(t, url+"debug/pprof/cmdline"); code != http.StatusNotFound {
+		t.Errorf("the command line, which may hold a password: %d", code)
 	}
 }
 

@@ -19,7 +19,8 @@ type Options struct {
 	// Status returns what /status serves as JSON: of the output of that name, or of
 	// all if the name is empty.
 	Status func(output string) any
-	// Pprof serves the profiles of the process under /debug/pprof/.
+	// Pprof serves the profiles of the process under /debug/pprof/, but not its command
+	// line, which may hold a password.
 	Pprof bool
 }
 
@@ -37,7 +38,6 @@ func (m *Monitor) Handler(o Options) http.Handler {
 	}
 	if o.Pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
