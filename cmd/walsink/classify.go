@@ -103,8 +103,29 @@ func nextStep(err error, c code) string {
 	if strings.Contains(err.Error(), "what to do") {
 		return ""
 	}
-	if errors.Is(err, pipeline.ErrNewOutput) {
-		return "give the output start: beginning, and the sources are read again for it, or start: now (on the command line --start)"
+	for _, s := range steps {
+		if errors.Is(err, s.err) {
+			return s.next
+		}
+	}
+	if e, ok := errors.AsType[*sinks.Error](err); ok && c == codeStore {
+		switch e.Kind {
+		case sinks.Poison:
+			return "mend what the store refuses, or start with --dead-letters, which puts such records aside; then run the same command again"
+		case sinks.Transient, sinks.Ambiguous:
+			return "see that the store is up and that the address of --to is right, then run the same command again"
+		}
 	}
 	return advice(c)
+}
+
+// steps are what to do after an error of which the exit code says too little.
+var steps = []struct {
+	err  error
+	next string
+}{
+	{pipeline.ErrNewOutput, "give the output start: beginning, and the sources are read again for it, or start: now (on the command line --start)"},
+	{walsink.ErrForeignState, "name another directory with --state, or leave it out; another job or another --to needs its own. Nothing was written"},
+	{wal.ErrNoSpace, "free space where the state directory is, then run the same command again; walsink drain works on a full disk"},
+	{wal.ErrFull, "raise --max-bytes, then run the same command again"},
 }

@@ -26,12 +26,17 @@ func openPostgres(ctx context.Context, e endpoint, sample sampler) (opened, erro
 	if sample == nil {
 		opts.Create, opts.NoCreateLedger = false, true
 	}
+	unseen := false // the table is to be made, and there is no record to make it from
 	if opts.Create {
 		columns, err := inferColumns(ctx, sample)
 		if err != nil {
 			return opened{}, err
 		}
-		opts.Define = withRest(columns, opts.Rest)
+		unseen = len(columns) == 0
+		opts.Create = !unseen
+		if opts.Create {
+			opts.Define = withRest(columns, opts.Rest)
+		}
 	}
 	pool, err := postgresPool(ctx, e, rest)
 	if err != nil {
@@ -40,6 +45,9 @@ func openPostgres(ctx context.Context, e endpoint, sample sampler) (opened, erro
 	sink, err := postgres.Open(ctx, pool, opts)
 	if err != nil {
 		pool.Close()
+		if unseen && errors.Is(err, postgres.ErrTableMissing) {
+			return opened{}, usagef("postgres: option create: there is no record to take the columns from: make the table first")
+		}
 		return opened{}, adviseTable(err, opts)
 	}
 	return opened{pooled{sink, pool}, sink.AppendJSON}, nil
@@ -179,13 +187,11 @@ func withRest(columns []postgres.Column, rest string) []postgres.Column {
 	return append(columns, postgres.Column{Name: rest, Type: "jsonb"})
 }
 
+// inferColumns takes the columns from the first records; none if there are no records.
 func inferColumns(ctx context.Context, sample sampler) ([]postgres.Column, error) {
 	recs, err := sample(ctx, inferFrom)
-	if err != nil {
+	if err != nil || len(recs) == 0 {
 		return nil, err
-	}
-	if len(recs) == 0 {
-		return nil, usagef("postgres: option create: there is no record to take the columns from: make the table first")
 	}
 	columns, err := postgres.Infer(slices.Values(recs))
 	if err != nil {

@@ -37,18 +37,23 @@ func (a *app) printSummary(s pipeline.Summary, failed error) error {
 		return a.printJSON(out)
 	}
 	if failed == nil || s.Records > 0 {
-		a.note(summaryLine(s))
+		a.note(summaryLine(s, failed != nil))
 	}
 	return nil
 }
 
-// summaryLine is the line for people.
-func summaryLine(s pipeline.Summary) string {
+// summaryLine is the line for people. Of a run that failed, what was read after its last
+// checkpoint is in no store.
+func summaryLine(s pipeline.Summary, failed bool) string {
 	if s.Records == 0 && s.Skipped > 0 {
 		return fmt.Sprintf("nothing new: %s already committed", counted(s.Skipped, "record", "is", "are"))
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%s) in %s and %v, %v", count(s.Records, "record"), formatSize(int64(s.Bytes)),
+	format := "%s (%s) in %s and %v, %v"
+	if failed {
+		format = "%s (%s) read, %s completed in %v, %v"
+	}
+	fmt.Fprintf(&b, format, count(s.Records, "record"), formatSize(int64(s.Bytes)),
 		count(s.Checkpoints, "checkpoint"), s.Elapsed.Round(time.Millisecond), s.Promise.Guarantee)
 	if s.Skipped > 0 {
 		fmt.Fprintf(&b, "; %s committed before", counted(s.Skipped, "record", "was", "were"))

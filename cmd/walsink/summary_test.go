@@ -13,21 +13,24 @@ import (
 func TestSummaryLine(t *testing.T) {
 	exact := pipeline.Promise{Guarantee: pipeline.ExactlyOnce}
 	tests := []struct {
-		sum  pipeline.Summary
-		want string
+		sum    pipeline.Summary
+		want   string
+		failed bool
 	}{
 		{pipeline.Summary{Records: 1707, Bytes: 2048, Checkpoints: 2, Elapsed: 120 * time.Millisecond, Promise: exact},
-			"1,707 records (2 KiB) in 2 checkpoints and 120ms, exactly-once"},
+			"1,707 records (2 KiB) in 2 checkpoints and 120ms, exactly-once", false},
 		{pipeline.Summary{Records: 1, Bytes: 9, Checkpoints: 1, Skipped: 1, Promise: exact},
-			"1 record (9 B) in 1 checkpoint and 0s, exactly-once; 1 record was committed before"},
-		{pipeline.Summary{Skipped: 1707}, "nothing new: 1,707 records are already committed"},
-		{pipeline.Summary{Skipped: 1}, "nothing new: 1 record is already committed"},
-		{pipeline.Summary{Promise: exact}, "0 records (0 B) in 0 checkpoints and 0s, exactly-once"},
+			"1 record (9 B) in 1 checkpoint and 0s, exactly-once; 1 record was committed before", false},
+		{pipeline.Summary{Skipped: 1707}, "nothing new: 1,707 records are already committed", false},
+		{pipeline.Summary{Skipped: 1}, "nothing new: 1 record is already committed", false},
+		{pipeline.Summary{Promise: exact}, "0 records (0 B) in 0 checkpoints and 0s, exactly-once", false},
 		{pipeline.Summary{Records: 5, Skipped: 5, Checkpoints: 3, Repeated: 2, Aborted: 1, Promise: exact},
-			"5 records (0 B) in 3 checkpoints and 0s, exactly-once; 5 records were committed before; 2 checkpoints repeated after a loss of state; 1 checkpoint aborted"},
+			"5 records (0 B) in 3 checkpoints and 0s, exactly-once; 5 records were committed before; 2 checkpoints repeated after a loss of state; 1 checkpoint aborted", false},
+		{pipeline.Summary{Records: 1500, Bytes: 2048, Promise: exact},
+			"1,500 records (2 KiB) read, 0 checkpoints completed in 0s, exactly-once", true},
 	}
 	for _, tt := range tests {
-		if got := summaryLine(tt.sum); got != tt.want {
+		if got := summaryLine(tt.sum, tt.failed); got != tt.want {
 			t.Errorf("got  %q\nwant %q", got, tt.want)
 		}
 	}

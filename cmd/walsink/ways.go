@@ -77,7 +77,12 @@ func (o *output) advise(j *job, err error) error {
 		return err
 	}
 	var b strings.Builder
-	b.WriteString("compare walsink ledger with walsink status; nothing was written. To see what is wrong and what each way out accepts: ")
+	if errors.Is(err, committer.ErrForeignPosition) {
+		b.WriteString("write SRC as it was, or give the new job an --id and a --state of its own; nothing was written. ")
+	} else {
+		b.WriteString("compare walsink ledger with walsink status; nothing was written. ")
+	}
+	b.WriteString("To see what is wrong and what each way out accepts: ")
 	b.WriteString(o.resetCommand(j) + " --dry-run")
 	for _, w := range ways {
 		fmt.Fprintf(&b, "\n  %s %s\n      %s", o.resetCommand(j), w.Flag, w.Accepts)
