@@ -7,6 +7,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/walsink/walsink"
+	"github.com/walsink/walsink/sinks"
+	"github.com/walsink/walsink/wal"
 )
 
 func TestExitCodesAreDistinctAndSaid(t *testing.T) {
@@ -47,6 +51,24 @@ func TestReportSaysWhatToDo(t *testing.T) {
 	}
 	if got := errs.String(); !strings.HasPrefix(got, "walsink: flag x: bad\nwhat to do: ") {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestNextStepFitsTheError(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{walsink.ErrForeignState, "--state"},
+		{wal.ErrNoSpace, "free space"},
+		{wal.ErrFull, "--max-bytes"},
+		{&sinks.Error{Kind: sinks.Poison}, "--dead-letters"},
+		{&sinks.Error{Kind: sinks.Transient}, "is up"},
+	} {
+		err := fmt.Errorf("output x: %w", tt.err)
+		if got := nextStep(err, classify(err)); !strings.Contains(got, tt.want) {
+			t.Errorf("after %v: %q does not say %q", tt.err, got, tt.want)
+		}
 	}
 }
 

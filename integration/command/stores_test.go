@@ -75,6 +75,8 @@ func TestRunToPostgres(t *testing.T) {
 	state := t.TempDir()
 	run := []string{"run", "--from", quakes, "--to", to, "--state", state, "--lanes", "3", "--checkpoint-records", "300"}
 	want(t, walsink(t, run...), "1,707 records")
+	// create=true is of no use to a command without records, and no obstacle.
+	want(t, walsink(t, "drain", "--to", to, "--state", state), "nothing to drain")
 	want(t, walsink(t, run...), "nothing new: 1,707 records are already committed")
 	conn, err := pgx.Connect(t.Context(), address)
 	if err != nil {
