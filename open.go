@@ -270,7 +270,7 @@ func (o *Output) settle() error {
 			return err
 		}
 	}
-	if n := o.opts.Completed; n > done && o.log.Sealed() >= n {
+	if n := o.opts.Completed; n > done && o.log.Sealed() >= n && !o.repeating() {
 		_, end := o.log.Completed()
 		if p, ok := o.log.SealedEnd(n); ok {
 			end = p
@@ -280,6 +280,16 @@ func (o *Output) settle() error {
 		}
 	}
 	return o.log.Truncate()
+}
+
+// repeating reports whether the run before ended while it repeated checkpoints. Of
+// these the log may hold no batch, so that it does not know where they end.
+func (o *Output) repeating() bool {
+	done, _ := o.log.Completed()
+	return slices.ContainsFunc(o.log.Lanes(), func(key string) bool {
+		head, _, _ := o.log.Head(key)
+		return head.Checkpoint > done
+	})
 }
 
 // begin makes the place known at which a new sink id begins. It is complete in the log

@@ -227,6 +227,69 @@ func TestLaneOfAnotherProcess(t *testing.T) {
 	}
 }
 
+// Of a checkpoint that was repeated the log may hold no batch, and so does not know where
+// it ends: that another output completed it is no word about this one's position.
+func TestCompletedWhileRepeating(t *testing.T) {
+	r := newRig(t, 2)
+	send := func(out *walsink.Output, from, to int) {
+		t.Helper()
+		l, err := out.Lane(t.Context(), lane(0))
+		for i := from; i < to && err == nil; i++ {
+			err = l.Append(t.Context(), record(i))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	seal := func(out *walsink.Output, n uint64, complete bool) {
+		t.Helper()
+		err := out.Seal(t.Context(), n, position(int(n)*10))
+		if err == nil && complete {
+			err = out.Complete(t.Context(), n)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := r.open()
+	r.read(out, 0, 10)
+	seal(out, 1, true)
+	for n := 2; n <= 3; n++ { // the other lane has no more records
+		send(out, n*10-10, n*10)
+		seal(out, uint64(n), true)
+	}
+	drain(t, out)
+	closed(t, out)
+	r.wipe()
+
+	out = r.open()
+	send(out, 10, 20)
+	seal(out, 2, true)
+	send(out, 20, 30)
+	seal(out, 3, false)
+	closed(t, out)
+
+	opts := r.options()
+	opts.Completed = 3
+	out, err := walsink.Open(t.Context(), memory.Open(r.store, memory.Options{}), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, out)
+	at := number(out.Position())
+	for _, b := range out.Barriers() {
+		send(out, at, number(b.Position))
+		seal(out, b.Checkpoint, true)
+		at = number(b.Position)
+	}
+	send(out, at, 40)
+	seal(out, 4, true)
+	drain(t, out)
+	if n := len(r.store.Records(r.id(0))); n != 35 {
+		t.Fatalf("lane 0 holds %d records, want 35", n)
+	}
+}
+
 // A brokenSink fails the calls of one opening from the given ones on.
 type brokenSink struct {
 	*memory.Sink
