@@ -119,7 +119,19 @@ func (r report) table() string {
 	h := r.Hardware
 	fmt.Fprintf(&b, "`%s`: %.1f hours of running time on %d cores, %s of memory, Linux %s, %s, %s; commits %s. ",
 		r.Command, r.Hours, h.Cores, h.Memory, h.Kernel, h.FileSystem, h.Go, strings.Join(r.Commits, ", "))
-	fmt.Fprintf(&b, "Lost: %d. Duplicated: %d. Planted bugs found: %d of %d. [campaign.json](campaign.json) has the command that repeats each slice, and its seeds.\n\n",
+	open, reached := 0, 0
+	for _, f := range r.Failures {
+		if !f.Resolved {
+			open++
+		}
+	}
+	for _, s := range r.Slices {
+		if s.Achieved {
+			reached++
+		}
+	}
+	fmt.Fprintf(&b, "Goals reached: %d of %d. Runs that failed and have not passed with their seed since: %d. ", reached, len(r.Slices), open)
+	fmt.Fprintf(&b, "In the others lost: %d, duplicated: %d. Planted bugs found: %d of %d. [campaign.json](campaign.json) has the command that repeats each slice, and its seeds.\n\n",
 		r.Lost, r.Twice, len(r.Caught), r.Controls)
 	b.WriteString("| what | figure | goal | rows compared | lost | duplicated | runs | failed | minutes |\n")
 	b.WriteString("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
