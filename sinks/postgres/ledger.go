@@ -269,7 +269,7 @@ func (s *Sink) ensureLedger(ctx context.Context, pg *pgconn.PgConn) error {
 		return err
 	}
 	if v := string(results[0].Rows[0][0]); v != strconv.Itoa(ledgerVersion) {
-		return fmt.Errorf("%w: ledger in schema %q has version %s, this build knows %d", errRefused, s.ledger.schema, v, ledgerVersion)
+		return fmt.Errorf("%w: ledger in schema %q has version %s, this build knows version %d: use the build that made it", errRefused, s.ledger.schema, v, ledgerVersion)
 	}
 	return nil
 }

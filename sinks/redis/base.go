@@ -151,7 +151,7 @@ func (b *base) refused(op string, checkpoint uint64, r reply) error {
 		e.Kind, e.Err = serverKind(r.text(0)), serverError("", r.text(0))
 		b.drop() // the address may lead to another server now
 	case "format":
-		e.Kind, e.Err = sinks.Permanent, fmt.Errorf("mark layout %q is unknown to this build", r.text(0))
+		e.Kind, e.Err = sinks.Permanent, errLayout(r.text(0))
 	default:
 		e.Kind, e.Err = sinks.Permanent, fmt.Errorf("%w: status %.20q", errAnswer, r.status)
 	}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -36,14 +37,26 @@ func decodeMark(id sinks.LaneID, flat []any) (sinks.Mark, map[string]string, err
 	}
 	m, err := markOf(id, f)
 	if err != nil {
+		if errors.Is(err, record.ErrVersion) {
+			return sinks.Mark{}, nil, fmt.Errorf("mark of lane %s: %w", id, err)
+		}
 		return sinks.Mark{}, nil, fmt.Errorf("mark of lane %s: %w: restore the ledger key, or delete it and open accepting loss or duplicates", id, err)
 	}
 	return m, f, nil
 }
 
+// errLayout says that the mark has a layout of another version.
+func errLayout(v string) error {
+	return fmt.Errorf("%w: layout %q, this build knows layout \"1\": use the build that made it", record.ErrVersion, v)
+}
+
 func markOf(id sinks.LaneID, f map[string]string) (sinks.Mark, error) {
-	if f["v"] != "1" {
-		return sinks.Mark{}, fmt.Errorf("%w: layout %q, this build reads \"1\"", record.ErrVersion, f["v"])
+	switch f["v"] {
+	case "1":
+	case "":
+		return sinks.Mark{}, fmt.Errorf("%w: no layout", record.ErrCorrupt)
+	default:
+		return sinks.Mark{}, errLayout(f["v"])
 	}
 	if f["w"] != f["a"] {
 		return sinks.Mark{}, errTorn
