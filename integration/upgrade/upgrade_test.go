@@ -1,12 +1,14 @@
 package upgrade_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -18,6 +20,7 @@ import (
 	"github.com/walsink/walsink"
 	"github.com/walsink/walsink/checkpoint"
 	"github.com/walsink/walsink/committer"
+	"github.com/walsink/walsink/integration/servers"
 	"github.com/walsink/walsink/pipeline"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/file"
@@ -25,12 +28,17 @@ import (
 	"github.com/walsink/walsink/wal"
 )
 
-// fixture is what the first format left. The command that writes it again:
-//
-//	go test -run TestUpgrade ./integration/upgrade -update
-const fixture = "testdata/job-1.tar.gz"
+// jobs is the number of the newest fixture of a job.
+const jobs = 1
 
-var update = flag.Bool("update", false, "write the fixture again")
+var update = flag.Bool("update", false, "write fixtures that are missing")
+
+func TestMain(m *testing.M) { servers.Main(m) }
+
+var (
+	logOptions = wal.Options{GenerationBytes: 1 << 20}
+	quiet      = slog.New(slog.DiscardHandler)
+)
 
 const (
 	records = 120
@@ -56,8 +64,23 @@ func (s *cutSource) Read(ctx context.Context, limit int) ([][]byte, error) {
 	return recs, err
 }
 
-// A cutSink takes so many steps of each lane, and no more.
-type cutSink struct{ *file.Sink }
+// A cutSink takes so many steps of each lane, and no more. With a format, that is the
+// one of its records.
+type cutSink struct {
+	sinks.Sink
+	sinks.Ledger
+	intake int
+	format string
+}
+
+func (s cutSink) Info() sinks.Info {
+	info := s.Sink.Info()
+	info.Format = cmp.Or(s.format, info.Format)
+	return info
+}
+
+// Takes lets batches of any format come to Flush.
+func (s cutSink) Takes(string) bool { return true }
 
 type cutLane struct {
 	sinks.Lane
@@ -66,7 +89,7 @@ type cutLane struct {
 
 func (s cutSink) Acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, sinks.Mark, error) {
 	l, m, err := s.Sink.Acquire(ctx, id)
-	return &cutLane{l, intake}, m, err
+	return &cutLane{l, s.intake}, m, err
 }
 
 func (l *cutLane) Flush(ctx context.Context, step *sinks.Step) (sinks.Result, error) {
@@ -106,14 +129,13 @@ func job(t *testing.T, dir string, cut bool) *pipeline.Pipeline {
 	if err != nil {
 		t.Fatal(err)
 	}
-	quiet := slog.New(slog.DiscardHandler)
 	opts := walsink.Options{
-		Dir: filepath.Join(dir, "log"), ID: "job", Logger: quiet, Log: wal.Options{GenerationBytes: 1 << 20},
+		Dir: filepath.Join(dir, "log"), ID: "job", Logger: quiet, Log: logOptions,
 		Flush: committer.Options{StepBytes: 1}, // a batch is a step
 	}
 	source, sink := pipeline.Source(sources.NewMemory(recs)), sinks.Sink(out)
 	if cut {
-		source, sink = &cutSource{source, stopAt}, cutSink{out}
+		source, sink = &cutSource{source, stopAt}, cutSink{Sink: out, Ledger: out, intake: intake}
 	}
 	return &pipeline.Pipeline{
 		Sources: []pipeline.Input{{Name: "numbers", Source: source}},
@@ -124,25 +146,44 @@ func job(t *testing.T, dir string, cut bool) *pipeline.Pipeline {
 	}
 }
 
-// unpack returns a copy of the fixture.
-func unpack(t *testing.T) string {
+// unpack returns a copy of the directory in an archive.
+func unpack(t *testing.T, archive string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if out, err := exec.Command("tar", "-xzf", fixture, "-C", dir).CombinedOutput(); err != nil {
+	if out, err := exec.Command("tar", "-xzf", archive, "-C", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return dir
 }
 
-func write(t *testing.T) {
+// pack writes an archive of dir.
+func pack(t *testing.T, archive, dir string) {
 	t.Helper()
+	if out, err := exec.Command("tar", "--sparse", "--owner=0", "--group=0", "-czf", archive, "-C", dir, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// archives returns the archives of a kind of fixture, up to that of number newest.
+// With -update it lets write make the newest if it is not there.
+func archives(t *testing.T, kind string, newest int, write func(archive string)) []string {
+	t.Helper()
+	var all []string
+	for n := range newest {
+		all = append(all, fmt.Sprintf("testdata/%s-%d.tar.gz", kind, n+1))
+	}
+	if _, err := os.Stat(all[newest-1]); *update && errors.Is(err, fs.ErrNotExist) {
+		write(all[newest-1])
+	}
+	return all
+}
+
+func writeJob(t *testing.T, archive string) {
 	dir := t.TempDir()
 	if _, err := job(t, dir, true).Run(t.Context()); !errors.Is(err, errStop) {
 		t.Fatalf("the job should have been stopped: %v", err)
 	}
-	if out, err := exec.Command("tar", "--sparse", "--owner=0", "--group=0", "-czf", fixture, "-C", dir, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	pack(t, archive, dir)
 }
 
 // rows reads the parts, lane by lane and in order.
@@ -163,13 +204,44 @@ func rows(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// TestUpgrade goes on from what an earlier version left, and ends with each row once,
-// in order, with the right counts.
-func TestUpgrade(t *testing.T) {
-	if *update {
-		write(t)
+// jobHoldings are those of the fixtures. The last ten records came after checkpoint 6
+// and were never sealed.
+var jobHoldings = map[string][]string{
+	"testdata/job-1.tar.gz": {
+		"000: batch 1, checkpoint 1, 4 records of file 1 ndjson: flushed",
+		"000: batch 2, checkpoint 2, 5 records of file 1 ndjson: flushed",
+		"000: batch 3, checkpoint 3, 4 records of file 1 ndjson: pending",
+		"000: batch 4, checkpoint 4, 5 records of file 1 ndjson: pending",
+		"000: batch 5, checkpoint 5, 4 records of file 1 ndjson: pending",
+		"000: batch 6, checkpoint 6, 4 records of file 1 ndjson: pending",
+		"001: batch 1, checkpoint 1, 6 records of file 1 ndjson: flushed",
+		"001: batch 2, checkpoint 2, 5 records of file 1 ndjson: flushed",
+		"001: batch 3, checkpoint 3, 6 records of file 1 ndjson: pending",
+		"001: batch 4, checkpoint 4, 5 records of file 1 ndjson: pending",
+		"001: batch 5, checkpoint 5, 6 records of file 1 ndjson: pending",
+		"001: batch 6, checkpoint 6, 6 records of file 1 ndjson: pending",
+	},
+}
+
+// TestUpgradeJob goes on from what an earlier version left, and ends with each row once,
+// in order, with the right counts (Q04).
+func TestUpgradeJob(t *testing.T) {
+	for _, archive := range archives(t, "job", jobs, func(archive string) { writeJob(t, archive) }) {
+		t.Run(filepath.Base(archive), func(t *testing.T) { goOnWithJob(t, archive) })
 	}
-	dir := unpack(t)
+}
+
+func goOnWithJob(t *testing.T, archive string) {
+	dir := unpack(t, archive)
+	out, err := file.Open(filepath.Join(dir, "out"), file.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := holdings(t, filepath.Join(dir, "log"), out); !slices.Equal(got, jobHoldings[archive]) {
+		t.Errorf("the fixture holds %q", got)
+	}
+	out.Close()
+	dir = unpack(t, archive)
 	before := rows(t, dir)
 	if len(before) == 0 || len(before) >= stopAt {
 		t.Fatalf("the fixture has %d rows in, of %d records", len(before), stopAt)
@@ -209,7 +281,7 @@ func TestNewerFormatIsRefused(t *testing.T) {
 		"checkpoint": {"checkpoints/checkpoint-*", "walsink checkpoint\n\x01", "walsink checkpoint\n\x02", true, checkpoint.ErrVersion},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := unpack(t)
+			dir := unpack(t, fmt.Sprintf("testdata/job-%d.tar.gz", jobs))
 			names, err := filepath.Glob(filepath.Join(dir, c.files))
 			if err != nil || len(names) == 0 {
 				t.Fatal(names, err)
