@@ -61,7 +61,7 @@ func TestWrongTypeOfLedgerKeys(t *testing.T) {
 				defer lane.Close()
 				_, err = lane.Flush(t.Context(), in.step(mark, 0))
 			}
-			if sinks.KindOf(err) != sinks.Permanent || !strings.Contains(err.Error(), "WRONGTYPE") || !strings.Contains(err.Error(), "Prefix") {
+			if sinks.KindOf(err) != sinks.Permanent || !strings.Contains(err.Error(), "WRONGTYPE") || !strings.Contains(err.Error(), "set another prefix") {
 				t.Errorf("got %v, want permanent WRONGTYPE with advice", err)
 			}
 			if n := c.Exists(t.Context(), "counts", "list", "stream", "scores").Val(); n != 0 {
