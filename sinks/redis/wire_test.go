@@ -150,8 +150,12 @@ func TestValidateAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	limit := 0.0
-	if raceEnabled {
-		limit = 2 // the race detector makes sync.Pool forget now and then
+	if raceEnabled { // sync.Pool forgets a quarter of what it is given
+		limit = 0.6 * testing.AllocsPerRun(100, func() {
+			if err := s.validate(new(view), string(rec)); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		if err := s.Validate(rec); err != nil {
