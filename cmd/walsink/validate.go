@@ -135,6 +135,7 @@ func (o *output) shownDST() string {
 	return escape(redactDST(o.to))
 }
 
+// redactDST is DST with its passwords and other secrets hidden, and the user left.
 func redactDST(dst string) string {
 	where, query, hasQuery := strings.Cut(dst, "?")
 	if before, rest, ok := strings.Cut(where, "//"); ok {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,7 +87,7 @@ func (a *app) verifyOne(ctx context.Context, o *output) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	return a.printDamage(ctx, l, o.state)
+	return a.printDamage(ctx, l, o)
 }
 
 // export prints one batch.
@@ -174,8 +175,9 @@ func rawJSON(rec []byte) (json.RawMessage, bool) {
 	return body, json.Valid(body) && !bytes.ContainsAny(body, "\n\r")
 }
 
-func (a *app) printDamage(ctx context.Context, l *wal.Log, dir string) error {
+func (a *app) printDamage(ctx context.Context, l *wal.Log, o *output) error {
 	n := 0
+	stuck := map[string]uint64{}
 	for damage := range l.Verify(ctx) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -184,16 +186,46 @@ func (a *app) printDamage(ctx context.Context, l *wal.Log, dir string) error {
 		if err := a.printFinding(damage); err != nil {
 			return err
 		}
+		if d, ok := errors.AsType[*wal.Damage](damage); ok {
+			noteStuck(l, d, stuck)
+		}
 	}
 	if n > 0 {
-		return fmt.Errorf("%w: state %s: %s", wal.ErrDamaged, dir, count(uint64(n), "finding"))
+		return o.adviseDamage(fmt.Errorf("%w: state %s: %s", wal.ErrDamaged, o.state, count(uint64(n), "finding")), stuck)
 	}
 	if a.json {
 		return nil
 	}
 	batches, records := held(l)
-	_, err := fmt.Fprintf(a.out, "state %s: %s in %s, no damage\n", dir, count(records, "record"), countOf(batches, "batch", "batches"))
+	_, err := fmt.Fprintf(a.out, "state %s: %s in %s, no damage\n", o.state, count(records, "record"), countOf(batches, "batch", "batches"))
 	return err
+}
+
+// noteStuck keeps, for each lane, the first damaged batch that waits for its flush: that is
+// what the lane stops at, and to replay it takes what is behind it out too.
+func noteStuck(l *wal.Log, d *wal.Damage, stuck map[string]uint64) {
+	if d.Lane == "" || d.Seq == 0 {
+		return
+	}
+	if _, committed, _ := l.Head(d.Lane); d.Seq <= committed {
+		return
+	}
+	if first, ok := stuck[d.Lane]; !ok || d.Seq < first {
+		stuck[d.Lane] = d.Seq
+	}
+}
+
+// adviseDamage adds the commands that let the lanes go on.
+func (o *output) adviseDamage(err error, stuck map[string]uint64) error {
+	if len(stuck) == 0 {
+		return err
+	}
+	var b strings.Builder
+	b.WriteString("to let the rest go on; nothing is lost if the source can be read again, and without --replay each names the way out for a source that cannot:")
+	for _, lane := range slices.Sorted(maps.Keys(stuck)) {
+		b.WriteString("\n  " + o.setAsideCommand(lane, stuck[lane]) + " --replay")
+	}
+	return &advised{err, b.String()}
 }
 
 func (a *app) printFinding(damage error) error {

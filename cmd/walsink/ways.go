@@ -68,8 +68,7 @@ func (o *output) advise(j *job, err error) error {
 		return err
 	}
 	if d, ok := errors.AsType[*wal.Damage](err); ok && d.Seq > 0 && strings.HasPrefix(d.Lane, o.id+"/") {
-		command := fmt.Sprintf("walsink verify --state %s --set-aside %s", shellWord(o.state), shellWord(fmt.Sprintf("%s:%d", d.Lane, d.Seq)))
-		return &advised{err, "to let the lane go on without the damaged batch: " + command + " --replay, which loses nothing if the source can be " +
+		return &advised{err, "to let the lane go on without the damaged batch: " + o.setAsideCommand(d.Lane, d.Seq) + " --replay, which loses nothing if the source can be " +
 			"read again; without --replay it names the way out for a source that cannot"}
 	}
 	ways := waysOut(err)
@@ -90,7 +89,13 @@ func (o *output) advise(j *job, err error) error {
 	return &advised{err, b.String()}
 }
 
-// resetCommand is walsink reset for the output, without a secret.
+// setAsideCommand is walsink verify for a damaged batch of the output, without the way out.
+func (o *output) setAsideCommand(lane string, seq uint64) string {
+	return fmt.Sprintf("walsink verify --state %s --set-aside %s", shellWord(o.state), shellWord(fmt.Sprintf("%s:%d", lane, seq)))
+}
+
+// resetCommand is walsink reset for the output, without a secret: where REDACTED stands,
+// the password is to be put back, or given as the store's own tools take it.
 func (o *output) resetCommand(j *job) string {
 	words := []string{"walsink", "reset"}
 	add := func(flag, value string) { words = append(words, flag, shellWord(value)) }
@@ -104,7 +109,7 @@ func (o *output) resetCommand(j *job) string {
 	for _, from := range j.from {
 		add("--from", from)
 	}
-	add("--to", o.target.shown())
+	add("--to", redactDST(o.target.raw))
 	add("--state", o.state)
 	if o.id != o.target.defaultID() {
 		add("--id", o.id)
@@ -114,29 +119,3 @@ func (o *output) resetCommand(j *job) string {
 
 // config is the configuration file of the job, empty if there is none.
 func (j *job) config() string { return j.origins.file }
-
-// shown is DST with *** in the place of user and password.
-func (t target) shown() string {
-	text := t.scheme + ":" + t.path
-	if rest, ok := strings.CutPrefix(t.path, "//"); ok {
-		if i := strings.LastIndexByte(rest, '@'); i >= 0 {
-			text = t.scheme + "://***@" + rest[i+1:]
-		}
-	}
-	if _, query, ok := strings.Cut(t.raw, "?"); ok {
-		text += "?" + hideQuery(query)
-	}
-	return text
-}
-
-// hideQuery hides what looks like a secret among the options.
-func hideQuery(query string) string {
-	parts := strings.Split(query, "&")
-	for i, p := range parts {
-		key, _, ok := strings.Cut(p, "=")
-		if name := strings.ToLower(key); ok && (strings.Contains(name, "pass") || strings.Contains(name, "secret")) {
-			parts[i] = key + "=***"
-		}
-	}
-	return strings.Join(parts, "&")
-}
