@@ -1,6 +1,7 @@
 package committer
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/walsink/walsink/record"
@@ -12,14 +13,15 @@ import (
 // its records, and counts those that are not in as dead; what follows is flushed as
 // usual. The chain of the lane stays whole, since the batch stays in it. Loss is all
 // that this does: for a source that can be read again, wal.Log.Void is the way out
-// that loses nothing. Call it while no Committer is at work on the log.
+// that loses nothing. A note that the log has lost is taken for an empty one: what is
+// dead of the part that is in, the mark knows. Call it while no Committer is at work on the log.
 func GiveUp(log Log, lane string, seq uint64) error {
 	for _, b := range log.Batches(lane) {
 		if b.Seq != seq {
 			continue
 		}
 		data, err := log.Note(lane, seq)
-		if err != nil {
+		if err != nil && !errors.Is(err, record.ErrCorrupt) {
 			return err
 		}
 		n, err := decodeNote(data, b)

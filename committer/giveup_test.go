@@ -2,6 +2,7 @@ package committer_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -125,6 +126,43 @@ func TestGiveUpTheRest(t *testing.T) {
 		t.Errorf("mark %+v, want %d records of 8", m, len(seen)+1)
 	}
 	w.wantChain()
+}
+
+// The disk lost the note together with the records: the way out is open all the same.
+func TestGiveUpWithALostNote(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	w.add(1, "a", "b")
+	w.drain()
+	w.close()
+	w.log.add(key, 2, "c", "d")
+	w.log.add(key, 3, "e")
+	w.log.damage(key, 2)
+	lost := fmt.Errorf("generation 1: %w", record.ErrCorrupt)
+	w.log.fail = func(op string) error {
+		if op == "note" {
+			return lost
+		}
+		return nil
+	}
+	err := committer.GiveUp(w.log, key, 2)
+	w.log.fail = nil
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	w.drain()
+	w.want("a", "b", "e")
+	if m := w.mark(); m.Records != 3 || m.Dead != 2 {
+		t.Errorf("mark %+v, want 3 records in and 2 dead", m)
+	}
+	w.wantChain()
+
+	w.log.fail = func(string) error { return errors.ErrUnsupported }
+	if err := committer.GiveUp(w.log, key, 3); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("an error that is no damage: %v", err)
+	}
+	w.log.fail = nil
 }
 
 func TestGiveUpRefuses(t *testing.T) {

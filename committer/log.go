@@ -24,7 +24,8 @@ type Log interface {
 	// that names generation, batch and block. The batch is not dropped meanwhile.
 	Blocks(lane string, seq uint64) iter.Seq2[record.Block, error]
 
-	// Note returns what PutNote stored for the batch, or nil.
+	// Note returns what PutNote stored for the batch, or nil. If that does not read
+	// back, the error is record.ErrCorrupt.
 	Note(lane string, seq uint64) ([]byte, error)
 
 	// PutNote stores bytes with the batch, durable on return. They live as long as

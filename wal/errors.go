@@ -3,6 +3,8 @@ package wal
 import (
 	"errors"
 	"fmt"
+
+	"github.com/walsink/walsink/record"
 )
 
 // Errors of the log. Details follow after the text; match with errors.Is.
@@ -32,7 +34,8 @@ var (
 	ErrUnsupported = errors.New("log storage is not supported here")
 )
 
-// A Damage names what does not read back. It is an error of kind ErrDamaged.
+// A Damage names what does not read back. It is an error of kind ErrDamaged, and of
+// kind record.ErrCorrupt for those who do not know the log.
 type Damage struct {
 	// Generation is the number in the directory's name; 0 if not known.
 	Generation uint64
@@ -70,3 +73,6 @@ func (d *Damage) Error() string {
 
 // Unwrap returns ErrDamaged and the cause.
 func (d *Damage) Unwrap() []error { return []error{ErrDamaged, d.Err} }
+
+// Is reports whether target is record.ErrCorrupt.
+func (d *Damage) Is(target error) bool { return target == record.ErrCorrupt }

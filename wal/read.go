@@ -121,7 +121,8 @@ func (b *batch) damaged(generation uint64, block int, err error) error {
 	}
 }
 
-// Note returns what PutNote stored for the batch, or nil.
+// Note returns what PutNote stored for the batch, or nil; a *Damage if that does not
+// read back.
 func (l *Log) Note(lane string, seq uint64) ([]byte, error) {
 	b, err := l.pin(lane, seq)
 	if err != nil {

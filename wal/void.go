@@ -13,9 +13,10 @@ import (
 // the source has to send them again: what to do about a batch that cannot be read.
 // Batches before it stay, those that wait for their flush included. Restarted is true
 // afterwards, until the next start from what the store holds. A batch that the store
-// has cannot be voided. Void is durable on return; a crash in between leaves the lane
-// shorter by some of the batches, the newest first. It must not run beside anything
-// else that is done with the lane.
+// has cannot be voided. Void is durable on return. An error or a crash in between leaves the lane
+// on disk shorter by some of the batches, the newest first, which an open log does not
+// see: close it after an error. Void must not run beside anything else that is done
+// with the lane.
 func (l *Log) Void(lane string, seq uint64) error {
 	l.mu.Lock()
 	ln := l.lanes[lane]
