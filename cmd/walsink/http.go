@@ -48,6 +48,16 @@ func listenAddress(text string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
+// servedHost is the host of an address that listens at one place, empty for one that
+// listens everywhere: that goes by names which only the network knows.
+func servedHost(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err != nil || ip != nil && ip.IsUnspecified() {
+		return ""
+	}
+	return host
+}
+
 // isPublic reports whether others than this machine may reach the address.
 func isPublic(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
@@ -117,7 +127,7 @@ func (a *app) serve(ctx context.Context, j *job, log *slog.Logger) (*server, err
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var tasks sync.WaitGroup
 	tasks.Go(func() { s.watch.Run(ctx) })
-	h := s.watch.Handler(monitor.Options{Metrics: metrics, Status: s.status, Pprof: j.pprof})
+	h := s.watch.Handler(monitor.Options{Metrics: metrics, Status: s.status, Pprof: j.pprof, Host: servedHost(address)})
 	tasks.Go(func() {
 		if err := monitor.Serve(ctx, ln, h); err != nil {
 			log.Error("the status page is gone", "error", err)

@@ -349,3 +349,15 @@ func TestHTTPFlagsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// A name is compared where one place is listened at, and not where every place is.
+func TestServedHost(t *testing.T) {
+	for address, want := range map[string]string{
+		"127.0.0.1:80": "127.0.0.1", "localhost:80": "localhost", "[::1]:80": "::1", "db.example:80": "db.example",
+		"0.0.0.0:80": "", "[::]:80": "",
+	} {
+		if got := servedHost(address); got != want {
+			t.Errorf("%s: %q, want %q", address, got, want)
+		}
+	}
+}

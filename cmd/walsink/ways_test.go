@@ -12,7 +12,7 @@ func TestResetCommandHidesSecretsAlone(t *testing.T) {
 		"postgres://me:hunt@er2@db.example/events?table=t":     "postgres://me:REDACTED@db.example/events?table=t",
 		"postgres://me@db.example/events?table=t":              "postgres://me@db.example/events?table=t",
 		"postgres:///events?table=t&password=hunter2":          "postgres:///events?table=t&password=REDACTED",
-		"redis://:hunter2@127.0.0.1:6379/0?key=k:{id}":              "redis://:REDACTED@127.0.0.1:6379/0?key=k:{id}",
+		"redis://:hunter2@127.0.0.1:6379/0?key=k:{id}":         "redis://:REDACTED@127.0.0.1:6379/0?key=k:{id}",
 		"file:out?format=ndjson":                               "file:out?format=ndjson",
 	} {
 		to, err := parseTarget(to)

@@ -229,6 +229,48 @@ func TestWhatIsServed(t *testing.T) {
 	}
 }
 
+// A page of the web that has its own name mean this machine reads nothing.
+func TestForeignHost(t *testing.T) {
+	asked := func(served, host string) int {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Host = host
+		New("job", "v1").Handler(Options{Host: served}).ServeHTTP(w, r)
+		return w.Code
+	}
+	for host, want := range map[string]int{
+		"127.0.0.1:8080": 200, "127.0.0.1": 200, "[::1]:8080": 200, "[::1]": 200, "localhost:8080": 200, "LOCALHOST": 200,
+		"walsink.example:8080": 200, "walsink.example": 200, "evil.example:8080": 403, "evil.example": 403,
+		"localhost.evil.example": 403, "127.0.0.1.evil.example": 403, "": 403,
+	} {
+		if got := asked("walsink.example", host); got != want {
+			t.Errorf("%q: %d, want %d", host, got, want)
+		}
+	}
+	if got := asked("", "any.example"); got != 200 {
+		t.Errorf("no host to compare with: %d", got)
+	}
+}
+
+// deadlines is a ResponseWriter that knows how long it is given.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	at time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(at time.Time) error { d.at = at; return nil }
+
+// A reader that stalls holds a connection for a time, and a profile may take its own.
+func TestAnswersAreBounded(t *testing.T) {
+	h := New("job", "v1").Handler(Options{Pprof: true})
+	for path, want := range map[string]time.Duration{"/": answerTime, "/none": answerTime, "/debug/pprof/symbol": profileTime} {
+		begin, w := time.Now(), &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.at.Before(begin.Add(want)) || w.at.After(time.Now().Add(want)) {
+			t.Errorf("%s: until %v, begun at %v, want %v", path, w.at, begin, want)
+		}
+	}
+}
+
 // Serve ends with its context, also while a client keeps a connection open.
 func TestServeEnds(t *testing.T) {
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
