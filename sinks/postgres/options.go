@@ -98,7 +98,8 @@ type Options struct {
 	// a reader can see a part of a checkpoint. Otherwise a batch is never cut.
 	Chunked bool
 	// MaxRecord is the longest encoded record in bytes; 0 means record.MaxRecord,
-	// which is also the most.
+	// which is also the most. A tuple that is sent as text takes more there: twice as
+	// many bytes and a few for bytea, as many as its escapes for other types.
 	MaxRecord int
 	// Takeover is how long Acquire and Mark wait for the transaction of an earlier
 	// flush before they terminate its backend; 0 means DefaultTakeover.
