@@ -135,13 +135,16 @@ func (c *Committer) list() []*lane {
 // Drain flushes without waiting for FlushBytes or FlushAge, and returns nil when
 // everything that is complete now is in the store. Else, when a lane has
 // stopped and the others are through, or ctx has ended, or Close was called, the
-// error says what is not, and why.
+// error says what is not, and why. If ctx has ended before the call, no batch is
+// flushed earlier for it.
 func (c *Committer) Drain(ctx context.Context) error {
-	c.draining.Add(1)
-	defer c.draining.Add(-1)
 	var errs []error
-	for _, l := range c.list() {
-		l.notify()
+	if ctx.Err() == nil { // else it would be chance which lanes flush before it returns
+		c.draining.Add(1)
+		defer c.draining.Add(-1)
+		for _, l := range c.list() {
+			l.notify()
+		}
 	}
 	for _, l := range c.list() {
 		errs = append(errs, l.drain(ctx))

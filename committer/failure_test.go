@@ -529,6 +529,17 @@ func TestFlushAgeAndBytes(t *testing.T) {
 		w.drain()
 		w.want("x")
 	})
+	run("drain that nobody waits for", 1000, time.Hour, func(t *testing.T, w *world) {
+		w.add(1, "x")
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 100 { // no worker may see one under way
+			wantErr(t, w.c.Drain(ctx), context.Canceled)
+		}
+		synctest.Wait()
+		w.want()
+	})
 	run("open", 1000, time.Hour, func(_ *testing.T, w *world) {
 		w.add(1, "x")
 		synctest.Wait()
