@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,8 +26,9 @@ type store struct {
 
 // A flight is a step that was sent and may still arrive.
 type flight struct {
-	lane sinks.Lane
-	step *sinks.Step
+	lane   sinks.Lane
+	step   *sinks.Step
+	serial int // of the process that sent it
 }
 
 // land lets a step arrive.
@@ -53,12 +55,15 @@ func (s *store) haunt(step *sinks.Step) {
 	}
 }
 
-// send puts a step on its way.
+// send puts a step on its way. Processes that are killed together send together, so
+// the order is that of the processes.
 func (s *store) send(w *world, f *flight) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.flying = append(s.flying, f)
-	slices.SortStableFunc(s.flying, func(a, b *flight) int { return strings.Compare(a.step.ID.Lane, b.step.ID.Lane) })
+	slices.SortStableFunc(s.flying, func(a, b *flight) int {
+		return cmp.Or(strings.Compare(a.step.ID.Lane, b.step.ID.Lane), cmp.Compare(a.serial, b.serial))
+	})
 }
 
 // settle decides what has become of the steps of a lane that are on their way.
@@ -154,8 +159,8 @@ func (l *laneHandle) Flush(ctx context.Context, step *sinks.Step) (sinks.Result,
 	if err != nil {
 		return sinks.Result{}, err
 	}
-	f := &flight{l.Lane, copied}
 	p, s := l.sink.proc, l.sink.store
+	f := &flight{l.Lane, copied, p.serial}
 	v, err := p.wait(ctx, "flush", l.sink.actor(l.id))
 	failure := answer("flush", l.id, v, err)
 	switch {
