@@ -46,6 +46,11 @@ const (
 	replayBytes = 8 << 20
 )
 
+// ErrStartedAnew says that a lane has dead letters from before it was started anew, whose
+// numbers do not tell them from those of today. Nothing was replayed: look at them, and
+// drop the old ones.
+var ErrStartedAnew = errors.New("the lane was started anew")
+
 // ReplayDeadLetters writes the dead letters of a lane into the store again, after the
 // cause was mended: through log and ledger like any other records, under ReplayLane, so that
 // each is in once, however often the replay is killed and started again. Letters that the
@@ -143,6 +148,9 @@ func (p *replayer) run(ctx context.Context) error {
 	if p.at, err = parseLetter(p.out.Position()); err != nil {
 		return err
 	}
+	if err := p.rising(ctx); err != nil {
+		return err
+	}
 	last, n, size := p.at, 0, 0
 	for d, err := range p.box.DeadLetters(ctx, p.lane, p.at) {
 		if err != nil {
@@ -181,6 +189,22 @@ func (p *replayer) run(ctx context.Context) error {
 		return fmt.Errorf("%w: a part of a replay that was interrupted is in, and the letters up to %q are not there any more", committer.ErrReplayDiffers, b[0].Position)
 	}
 	return p.out.Drain(ctx)
+}
+
+// rising refuses letters whose ids do not rise, before any is written: the position of a
+// replay is an id, so that it could not tell which of them are in.
+func (p *replayer) rising(ctx context.Context) error {
+	last := p.at
+	for d, err := range p.box.DeadLetters(ctx, p.lane, p.at) {
+		if err != nil {
+			return err
+		}
+		if d.ID().Compare(last) <= 0 {
+			return fmt.Errorf("%w: dead letter %s comes behind %s; show them, and drop those of the old job", ErrStartedAnew, d.ID(), last)
+		}
+		last = d.ID()
+	}
+	return nil
 }
 
 // formatOf is the wire form of a letter, as far as the ledger remembers it.

@@ -326,6 +326,26 @@ func TestReplayDeadLettersOfALaneStartedAnew(t *testing.T) {
 	}
 }
 
+// Letters of before and after a lane was started anew, in the order of a store that keeps
+// them as they came, are refused before one of them is written or dropped.
+func TestReplayDeadLettersOfTwoHistories(t *testing.T) {
+	r := newRig(t, 1)
+	for _, ids := range [][]sinks.LetterID{{{Checkpoint: 100, Number: 7}, {Checkpoint: 5, Number: 3}}, {{Checkpoint: 5}, {Checkpoint: 5}}} {
+		s := &boxSink{Sink: memory.Open(r.store, memory.Options{})}
+		for i, id := range ids {
+			s.letters = append(s.letters, sinks.DeadLetter{Checkpoint: id.Checkpoint, Reject: sinks.Reject{Number: id.Number}, Record: record(i)})
+		}
+		opts := r.options()
+		opts.Dir = t.TempDir()
+		if did, err := walsink.ReplayDeadLetters(t.Context(), s, r.id(0), opts); !errors.Is(err, walsink.ErrStartedAnew) || len(s.letters) != 2 {
+			t.Errorf("%v: %+v, %v, %d letters left", ids, did, err, len(s.letters))
+		}
+	}
+	if got := r.store.Records(walsink.ReplayLane(r.id(0))); len(got) > 0 {
+		t.Errorf("the store has %q", got)
+	}
+}
+
 // The names of replay lanes are valid, and differ for lanes whose names run together.
 func TestReplayLane(t *testing.T) {
 	long := string(bytes.Repeat([]byte("x"), sinks.MaxName))

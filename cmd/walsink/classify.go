@@ -28,6 +28,7 @@ var sentinels = []struct {
 	{committer.ErrForeignPosition, codeLedger},
 	{committer.ErrFormat, codeLedger},
 	{walsink.ErrForeignState, codeLedger},
+	{walsink.ErrStartedAnew, codeLedger},
 	{errRefusal, codeLedger},
 	{errDifference, codeDifference},
 	{pipeline.ErrGuarantee, codeGuarantee},

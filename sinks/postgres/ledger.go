@@ -258,7 +258,7 @@ func (s *Sink) ensureLedger(ctx context.Context, pg *pgconn.PgConn) error {
 	}
 	if string(results[0].Rows[0][0]) != "t" {
 		if s.opts.NoCreateLedger {
-			return fmt.Errorf("%w: no ledger in schema %q; make it first, or let it be made at the start", errRefused, s.ledger.schema)
+			return fmt.Errorf("%w: no ledger in schema %q; walsink run makes it at its start, also if it then refuses to go on, unless create-ledger=no: then a person has to make it", errRefused, s.ledger.schema)
 		}
 		if err := s.create(ctx, pg, s.ledger.ddl()...); err != nil {
 			return fmt.Errorf("create ledger in schema %q, or let another role make it, that may: %w", s.ledger.schema, err)

@@ -174,7 +174,7 @@ func (s *Sink) droppedFrom(ctx context.Context, pg *pgconn.PgConn) (string, erro
 
 // resetAdvice says how to have everything sent once more.
 func resetAdvice(lanes, what string) string {
-	return fmt.Sprintf("reset %s to send everything again: stop it, delete its rows from %s, remove its state directory, start it", what, lanes)
+	return fmt.Sprintf("reset %s to send everything again: replay or drop its dead letters, stop it, delete its rows from %s, remove its state directory, start it", what, lanes)
 }
 
 // openBatch reads the columns of mode Statement's relation by making it once.
