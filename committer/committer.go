@@ -74,7 +74,7 @@ func (c *Committer) acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, s
 		if f := c.opts.Observer.Retrying; f != nil { // it says so
 			f(id.Lane, Retry{Kind: kind, Err: err, Wait: wait, Attempt: attempt})
 		} else {
-			c.opts.Logger.Warn("lane not acquired, trying again", "lane", id.Lane, "attempt", attempt, "kind", kind.String(), "error", err, "wait", wait)
+			c.opts.Logger.Warn("lane not acquired, trying again", "lane", id.Lane, "attempt", attempt, "kind", kind.String(), "error", err, "wait", wait.Round(time.Millisecond))
 		}
 		if !c.sleep(ctx, wait) {
 			return nil, mark, errors.Join(c.ended(ctx), err)

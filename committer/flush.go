@@ -292,7 +292,7 @@ func (l *lane) pause(state State, kind sinks.Kind, err error, attempt int) error
 	r := Retry{Kind: kind, Err: err, Wait: wait, Attempt: attempt}
 	r.Checkpoint, r.Batch = l.at()
 	if l.log.Enabled(l.ctx, slog.LevelDebug) {
-		l.log.Debug("trying again", "checkpoint", r.Checkpoint, "batch", r.Batch, "attempt", attempt, "kind", kind.String(), "error", err, "wait", wait)
+		l.log.Debug("trying again", "checkpoint", r.Checkpoint, "batch", r.Batch, "attempt", attempt, "kind", kind.String(), "error", err, "wait", wait.Round(time.Millisecond))
 	}
 	if f := l.opts.Observer.Retrying; f != nil {
 		f(l.id.Lane, r)

@@ -104,7 +104,7 @@ func (a *app) run(ctx context.Context, j *job) error {
 			err = o.advise(j, err)
 		}
 	}
-	return errors.Join(a.printSummary(sum, err), err)
+	return errors.Join(a.printSummary(sum, r.landed(), err), err)
 }
 
 // stopped is the error of a run that a signal ended; nil if nothing is left to do.

@@ -17,19 +17,37 @@ type summary struct {
 	Aborted     uint64  `json:"aborted"`
 	Last        uint64  `json:"last_checkpoint"`
 	Repeated    uint64  `json:"repeated_checkpoints"`
+	Flushed     uint64  `json:"flushed"`
+	Dead        uint64  `json:"dead"`
 	Guarantee   string  `json:"guarantee"`
 	Ended       bool    `json:"end_of_input"`
 	Seconds     float64 `json:"seconds"`
 	Error       string  `json:"error,omitempty"`
 }
 
+// landed counts what a run brought into its stores: records, once per output, and dead
+// letters. What earlier runs left in the log is among them.
+type landed struct{ records, dead uint64 }
+
+// landed sums up what the outputs brought in.
+func (r *runner) landed() (n landed) {
+	for _, out := range r.outputs {
+		st, _ := out.status()
+		for _, l := range st.Lanes {
+			n.records += l.Records
+			n.dead += l.Dead
+		}
+	}
+	return n
+}
+
 // printSummary prints the line that ends a run. A run that failed says what it did
 // before it did; one that never began says nothing.
-func (a *app) printSummary(s pipeline.Summary, failed error) error {
+func (a *app) printSummary(s pipeline.Summary, n landed, failed error) error {
 	if a.json {
 		out := summary{
 			Records: s.Records, Bytes: s.Bytes, Skipped: s.Skipped, Checkpoints: s.Checkpoints, Aborted: s.Aborted, Last: s.Last,
-			Repeated: s.Repeated, Guarantee: s.Promise.Guarantee.String(), Ended: s.Ended, Seconds: s.Elapsed.Seconds(),
+			Repeated: s.Repeated, Flushed: n.records, Dead: n.dead, Guarantee: s.Promise.Guarantee.String(), Ended: s.Ended, Seconds: s.Elapsed.Seconds(),
 		}
 		if failed != nil {
 			out.Error = failed.Error()
@@ -37,14 +55,18 @@ func (a *app) printSummary(s pipeline.Summary, failed error) error {
 		return a.printJSON(out)
 	}
 	if failed == nil || s.Records > 0 {
-		a.note(summaryLine(s, failed != nil))
+		a.note(summaryLine(s, n, failed != nil))
 	}
 	return nil
 }
 
 // summaryLine is the line for people. Of a run that failed, what was read after its last
 // checkpoint is in no store.
-func summaryLine(s pipeline.Summary, failed bool) string {
+func summaryLine(s pipeline.Summary, n landed, failed bool) string {
+	if s.Records == 0 && n != (landed{}) {
+		line := "nothing new was read; " + counted(n.records, "record", "was", "were") + " flushed from the log"
+		return line + n.letters()
+	}
 	if s.Records == 0 && s.Skipped > 0 {
 		return fmt.Sprintf("nothing new: %s already committed", counted(s.Skipped, "record", "is", "are"))
 	}
@@ -64,7 +86,15 @@ func summaryLine(s pipeline.Summary, failed bool) string {
 	if s.Aborted > 0 {
 		fmt.Fprintf(&b, "; %s aborted", count(s.Aborted, "checkpoint"))
 	}
-	return b.String()
+	return b.String() + n.letters()
+}
+
+// letters names the dead letters, if there are any.
+func (n landed) letters() string {
+	if n.dead == 0 {
+		return ""
+	}
+	return "; " + counted(n.dead, "record", "is a dead letter", "are dead letters") + ": walsink deadletters list"
 }
 
 // count is a number with its noun.

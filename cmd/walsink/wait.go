@@ -54,7 +54,7 @@ func (w waiter) until(ctx context.Context, open func(context.Context) error) err
 		if w.limit > 0 {
 			pause = min(pause, w.limit-waited)
 		}
-		w.log.Warn("the store cannot be reached, trying again", "store", w.where, "attempt", attempt, "wait", pause, "error", err)
+		w.log.Warn("the store cannot be reached, trying again", "store", w.where, "attempt", attempt, "wait", pause.Round(time.Millisecond), "error", err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
