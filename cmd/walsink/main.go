@@ -22,6 +22,7 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 	json     bool
+	command  string // as walsink run, once it has ended
 }
 
 // run executes the command line and returns its exit code.
@@ -33,7 +34,9 @@ func run(args []string, in io.Reader, out, errs io.Writer) code {
 		root.SetIn(in)
 		root.SetOut(out)
 		root.SetErr(errs)
-		return a.report(root.ExecuteContext(context.Background()))
+		cmd, err := root.ExecuteContextC(context.Background())
+		a.command = cmd.CommandPath()
+		return a.report(err)
 	})
 }
 
@@ -56,7 +59,11 @@ func (a *app) report(err error) code {
 	}
 	c := classify(err)
 	fmt.Fprintf(a.err, "walsink: %v\n", err)
-	if next := nextStep(err, c); next != "" {
+	next := nextStep(err, c)
+	if next == advice(codeUsage) && a.command != "" {
+		next = "see " + a.command + " --help"
+	}
+	if next != "" {
 		fmt.Fprintf(a.err, "what to do: %s\n", next)
 	}
 	return c

@@ -53,7 +53,7 @@ func runHelp() string {
 	for _, s := range stores {
 		fmt.Fprintf(&b, "  %s\n", s.form)
 	}
-	return b.String() + "\n" + codeHelp()
+	return b.String() + "\nAll options of DST: cmd/walsink/README.md in the source.\n\n" + codeHelp()
 }
 
 // openBytes is when a checkpoint is taken before its time, so that the store has
