@@ -29,5 +29,13 @@ func TestNaggerSaysItOncePerInterval(t *testing.T) {
 		if got := strings.Count(out.String(), "lane=001"); got != 3 {
 			t.Errorf("%d lines for lane 001, want 3", got)
 		}
+		out.Reset()
+		for _, err := range []error{errors.New("stopped"), nil, nil} {
+			_, done := n.flushing(t.Context(), "000", committer.StepInfo{Checkpoint: 7})
+			done(err)
+		}
+		if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=INFO") || !strings.Contains(got, "takes it again") {
+			t.Errorf("lane 000 is back: %q, want one line", got)
+		}
 	})
 }

@@ -11,7 +11,8 @@ import (
 // outputOptions are the options of an output.
 func outputOptions(o *output, logger *slog.Logger) walsink.Options {
 	opts := walsink.Options{Dir: o.state, ID: o.id, Log: o.log.options(), Flush: o.flush.options(), Logger: logger}
-	opts.Flush.Observer.Retrying = newNagger(logger.With("output", o.id)).retrying
+	n := newNagger(logger.With("output", o.id))
+	opts.Flush.Observer.Retrying, opts.Flush.Observer.Flushing = n.retrying, n.flushing
 	return opts
 }
 
