@@ -222,18 +222,17 @@ func (r *runner) pulse() pulse {
 	return p
 }
 
-// status is that of the open output.
-func (l *landing) status() (st walsink.Status, ok bool) {
+// status is that of the output, zero if it is not open yet.
+func (l *landing) status() walsink.Status {
 	out := l.opened.Load()
 	if out == nil {
-		return st, false
+		return walsink.Status{}
 	}
-	return (*out).Status(), true
+	return (*out).Status()
 }
 
 func (l *landing) add(p *pulse) {
-	st, _ := l.status()
-	for _, l := range st.Lanes {
+	for _, l := range l.status().Lanes {
 		p.batches += l.PendingBatches
 		p.pending += int64(l.PendingBytes)
 		p.oldest = max(p.oldest, l.OldestAge)

@@ -32,8 +32,7 @@ type landed struct{ records, dead uint64 }
 // landed sums up what the outputs brought in.
 func (r *runner) landed() (n landed) {
 	for _, out := range r.outputs {
-		st, _ := out.status()
-		for _, l := range st.Lanes {
+		for _, l := range out.status().Lanes {
 			n.records += l.Records
 			n.dead += l.Dead
 		}
@@ -64,11 +63,11 @@ func (a *app) printSummary(s pipeline.Summary, n landed, failed error) error {
 // checkpoint is in no store.
 func summaryLine(s pipeline.Summary, n landed, failed bool) string {
 	if s.Records == 0 && n != (landed{}) {
-		line := "nothing new was read; " + counted(n.records, "record", "was", "were") + " flushed from the log"
+		line := "nothing new was read; " + countedRecords(n.records, "was", "were") + " flushed from the log"
 		return line + n.letters()
 	}
 	if s.Records == 0 && s.Skipped > 0 {
-		return fmt.Sprintf("nothing new: %s already committed", counted(s.Skipped, "record", "is", "are"))
+		return fmt.Sprintf("nothing new: %s already committed", countedRecords(s.Skipped, "is", "are"))
 	}
 	var b strings.Builder
 	format := "%s (%s) in %s and %v, %v"
@@ -78,7 +77,7 @@ func summaryLine(s pipeline.Summary, n landed, failed bool) string {
 	fmt.Fprintf(&b, format, count(s.Records, "record"), formatSize(int64(s.Bytes)),
 		count(s.Checkpoints, "checkpoint"), s.Elapsed.Round(time.Millisecond), s.Promise.Guarantee)
 	if s.Skipped > 0 {
-		fmt.Fprintf(&b, "; %s committed before", counted(s.Skipped, "record", "was", "were"))
+		fmt.Fprintf(&b, "; %s committed before", countedRecords(s.Skipped, "was", "were"))
 	}
 	if s.Repeated > 0 {
 		fmt.Fprintf(&b, "; %s repeated after a loss of state", count(s.Repeated, "checkpoint"))
@@ -94,7 +93,7 @@ func (n landed) letters() string {
 	if n.dead == 0 {
 		return ""
 	}
-	return "; " + counted(n.dead, "record", "is a dead letter", "are dead letters") + ": walsink deadletters list"
+	return "; " + countedRecords(n.dead, "is a dead letter", "are dead letters") + ": walsink deadletters list"
 }
 
 // count is a number with its noun.
@@ -107,10 +106,10 @@ func countOf(n uint64, one, many string) string {
 	return group(n) + " " + many
 }
 
-// counted is a number with its noun and verb.
-func counted(n uint64, noun, one, many string) string {
+// countedRecords is a number of records with its verb.
+func countedRecords(n uint64, one, many string) string {
 	if n == 1 {
-		return count(n, noun) + " " + one
+		return count(n, "record") + " " + one
 	}
-	return count(n, noun) + " " + many
+	return count(n, "record") + " " + many
 }
