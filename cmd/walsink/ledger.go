@@ -13,23 +13,34 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/walsink/walsink/sinks"
+	"github.com/walsink/walsink/sinks/postgres"
 )
 
 func (a *app) ledgerCommand() *cobra.Command {
 	var f jobFlags
-	var audit string
+	var audit, role string
+	var script bool
 	cmd := &cobra.Command{
 		Use:   "ledger --to DST",
 		Short: "Print the ledger in the store: the mark of each lane, or the batches of one",
 		Long: "Ledger reads the marks of a sink id from the store; with --audit LANE the batches of that lane that the\n" +
-			"store remembers. It takes nothing over and may be used while a run is at work.\n\n" + codeHelp(),
+			"store remembers. It takes nothing over and may be used while a run is at work.\n\n" +
+			"With --script it opens nothing and prints the SQL that makes the ledger of a Postgres DST, for those who\n" +
+			"may not make it themselves, and with --role the rights that a run needs of it.\n\n" + codeHelp(),
+		Example: "  walsink ledger --to 'file:out'\n" +
+			"  walsink ledger --to 'postgres://etl@localhost/db?table=quakes' --script --role etl | psql -U admin db",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			j, err := f.load()
 			if err != nil {
 				return err
 			}
-			if audit != "" {
+			switch {
+			case script:
+				return a.ledgerScript(j, role)
+			case role != "":
+				return usagef("--role: goes with --script")
+			case audit != "":
 				return a.auditLane(cmd.Context(), j, audit)
 			}
 			return a.ledger(cmd.Context(), j)
@@ -37,8 +48,30 @@ func (a *app) ledgerCommand() *cobra.Command {
 	}
 	f.register(cmd, "to read the ledger of", placeKeys...)
 	cmd.Flags().StringVar(&audit, "audit", "", "print the batches of this `lane` instead")
+	cmd.Flags().BoolVar(&script, "script", false, "print the SQL that makes the ledger, and open nothing")
+	cmd.Flags().StringVar(&role, "role", "", "the `role` of Postgres that a run has, for --script to grant it its rights")
 	a.jsonFlag(cmd)
 	return cmd
+}
+
+// ledgerScript prints the SQL that makes the ledger.
+func (a *app) ledgerScript(j *job, role string) error {
+	if err := j.needTo("the store whose ledger to make"); err != nil {
+		return err
+	}
+	o, err := j.one()
+	if err != nil {
+		return err
+	}
+	if o.target.scheme != "postgres" {
+		return usagef("--script: only the ledger of a Postgres DST is made by SQL; this one is made by the first run")
+	}
+	opts, _, err := postgresOptions(o.target.endpoint)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(a.out, postgres.Script(opts.Ledger, role))
+	return err
 }
 
 // ledger prints the marks of every output.

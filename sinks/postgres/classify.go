@@ -170,7 +170,7 @@ func scrub(err error) error {
 func advice(code string) string {
 	switch code {
 	case "42501":
-		return "; grant what the script of the ledger lists, and insert on the table"
+		return "; grant what Script (walsink ledger --script) lists, and insert on the table"
 	case "42P01", "3F000":
 		return "; put the relation back from a backup that has the ledger too, or delete the lane's entry in the ledger and open accepting duplicates, which sends again what the log still has"
 	case "42703":
