@@ -141,6 +141,7 @@ func TestC110E14P28ServerIsDown(t *testing.T) {
 		t.Errorf("two attempts without a server: exit code %d", code)
 	}
 	server.Start()
+	d.own.Reset()
 	limited.finish(t)
 	wantIDs(d, 0, limited.To)
 }
