@@ -67,8 +67,10 @@ func TestC101C102E23Kill9(t *testing.T) {
 	go func(j job) { seen <- d.watch(j, stop) }(j)
 	killed := 0
 	for range cycles {
-		// The work that is left stays bounded, however slow the machine is.
-		j.To = max(j.To, one[int](d, "select count(*) from t")+rows)
+		// The work that is left stays bounded, however slow the machine is. The input ends
+		// with a whole batch in each lane, which the reader looks for.
+		whole := j.Batch * j.Lanes
+		j.To = max(j.To, (one[int](d, "select count(*) from t")+rows)/whole*whole)
 		p := j.start(t, "")
 		select {
 		case <-p.ended:
