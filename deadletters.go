@@ -51,6 +51,10 @@ const (
 // drop the old ones.
 var ErrStartedAnew = errors.New("the lane was started anew")
 
+// ErrFormForgotten says that the ledger no longer remembers the batch of a dead letter, and
+// so not which types its record was made for. Nothing was replayed.
+var ErrFormForgotten = errors.New("the form of a dead letter is forgotten")
+
 // ReplayDeadLetters writes the dead letters of a lane into the store again, after the
 // cause was mended: through log and ledger like any other records, under ReplayLane, so that
 // each is in once, however often the replay is killed and started again. Letters that the
@@ -59,7 +63,9 @@ var ErrStartedAnew = errors.New("the lane was started anew")
 //
 // The sink must be a [sinks.DeadLetterBox]; it is not closed. Options.Dir is a directory for
 // the replay alone, which may be removed when it has succeeded; ID and Lanes are not
-// read. The job that owns the lane may be at work. Of two replays of one lane the one that
+// read. A letter whose wire form the ledger no longer remembers is ErrFormForgotten if
+// the sink takes several, unless Flush.Accept has [committer.AcceptForm]. The job that owns
+// the lane may be at work. Of two replays of one lane the one that
 // began later goes on.
 func ReplayDeadLetters(ctx context.Context, sink sinks.Sink, lane sinks.LaneID, opts Options) (r Replay, err error) {
 	box, ok := sink.(sinks.DeadLetterBox)
@@ -73,13 +79,16 @@ func ReplayDeadLetters(ctx context.Context, sink sinks.Sink, lane sinks.LaneID, 
 	to := ReplayLane(lane)
 	opts.ID, opts.Lanes, opts.Restored, opts.RefuseNew, opts.Begin = to.Sink, []string{to.Lane}, nil, false, nil
 	opts.Flush.DeadLetters, opts.Flush.DeadLimit, opts.Flush.NoReplay, opts.Flush.Stateful = true, replayLetters, false, false
+	_, several := sink.(sinks.Taker)
+	strict := several && opts.Flush.Accept&committer.AcceptForm == 0
+	opts.Flush.Accept &^= committer.AcceptForm
 	form := &letterSink{Sink: sink, format: sink.Info().Format}
 	out, err := Open(ctx, form, opts)
 	if err != nil {
 		return r, fmt.Errorf("replay dead letters of lane %s: %w", lane, err)
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	p := &replayer{out: out, box: box, lane: lane, formats: formats, sink: form}
+	p := &replayer{out: out, box: box, lane: lane, formats: formats, strict: strict, sink: form}
 	if err := p.run(ctx); err != nil {
 		return r, fmt.Errorf("replay dead letters of lane %s: %w", lane, err)
 	}
@@ -136,6 +145,7 @@ type replayer struct {
 	box     sinks.DeadLetterBox
 	lane    sinks.LaneID
 	formats map[uint64]string
+	strict  bool // the wire form of a letter has to be known
 	sink    *letterSink
 
 	at      sinks.LetterID // the last letter that is in a checkpoint
@@ -148,7 +158,7 @@ func (p *replayer) run(ctx context.Context) error {
 	if p.at, err = parseLetter(p.out.Position()); err != nil {
 		return err
 	}
-	if err := p.rising(ctx); err != nil {
+	if err := p.check(ctx); err != nil {
 		return err
 	}
 	last, n, size := p.at, 0, 0
@@ -191,9 +201,11 @@ func (p *replayer) run(ctx context.Context) error {
 	return p.out.Drain(ctx)
 }
 
-// rising refuses letters whose ids do not rise, before any is written: the position of a
-// replay is an id, so that it could not tell which of them are in.
-func (p *replayer) rising(ctx context.Context) error {
+// check refuses letters before any is written. Their ids have to rise: the position of a
+// replay is an id, so that it could not tell which of them are in. And where a store takes
+// several wire forms, that of a letter has to be known: taken for another, its bytes may be
+// other values.
+func (p *replayer) check(ctx context.Context) error {
 	last := p.at
 	for d, err := range p.box.DeadLetters(ctx, p.lane, p.at) {
 		if err != nil {
@@ -203,11 +215,16 @@ func (p *replayer) rising(ctx context.Context) error {
 			return fmt.Errorf("%w: dead letter %s comes behind %s; show them, and drop those of the old job", ErrStartedAnew, d.ID(), last)
 		}
 		last = d.ID()
+		if _, known := p.formats[d.Checkpoint]; !known && p.strict {
+			return fmt.Errorf("%w: the ledger does not remember the batch of %s any more; if the columns of the table are as they were then, "+
+				"accept its form for that of today", ErrFormForgotten, d.ID())
+		}
 	}
 	return nil
 }
 
-// formatOf is the wire form of a letter, as far as the ledger remembers it.
+// formatOf is the wire form of a letter: that which the ledger remembers, or else that of
+// today.
 func (p *replayer) formatOf(d sinks.DeadLetter) string {
 	if f, ok := p.formats[d.Checkpoint]; ok {
 		return f

@@ -286,6 +286,29 @@ func TestReplayDeadLettersOfAnEarlierForm(t *testing.T) {
 	}
 }
 
+// An amnesicSink takes several forms, and its ledger remembers no batch.
+type amnesicSink struct{ takingSink }
+
+func (amnesicSink) Audit(context.Context, sinks.LaneID, uint64) iter.Seq2[sinks.Audit, error] {
+	return func(func(sinks.Audit, error) bool) {}
+}
+
+// A letter whose form is not remembered is not guessed at, where there are several.
+func TestReplayDeadLettersOfAForgottenForm(t *testing.T) {
+	c := newClinic(t, 20, func(n int) bool { return n == 3 })
+	c.ill = func(int) bool { return false }
+	sink := amnesicSink{takingSink{c.sink(), "earlier"}}
+	opts := c.replayOptions(t.TempDir())
+	if _, err := walsink.ReplayDeadLetters(t.Context(), sink, c.lane, opts); !errors.Is(err, walsink.ErrFormForgotten) || len(c.letters(c.lane)) != 1 {
+		t.Fatalf("%v, %d letters, want ErrFormForgotten and the letter", err, len(c.letters(c.lane)))
+	}
+	opts.Flush.Accept = committer.AcceptForm
+	if r, err := walsink.ReplayDeadLetters(t.Context(), sink, c.lane, opts); err != nil || r.Letters != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	c.once(20, func(int) bool { return false })
+}
+
 // A boxSink gives out dead letters of its own.
 type boxSink struct {
 	*memory.Sink

@@ -59,7 +59,7 @@ type Options struct {
 }
 
 // Accept says which damage an operator is willing to take to get past a refusal
-// of Open. The table in the package comment says what each does.
+// of Open. The table in the package comment says what the first two do.
 type Accept uint8
 
 const (
@@ -67,6 +67,9 @@ const (
 	AcceptDuplicates Accept = 1 << iota
 	// AcceptLoss goes on where records may be missing from the store for ever.
 	AcceptLoss
+	// AcceptForm takes dead letters whose wire form nobody remembers for that of
+	// today. Open has no use for it.
+	AcceptForm
 )
 
 func (o Options) withDefaults() Options {

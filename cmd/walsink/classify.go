@@ -29,6 +29,7 @@ var sentinels = []struct {
 	{committer.ErrFormat, codeLedger},
 	{walsink.ErrForeignState, codeLedger},
 	{walsink.ErrStartedAnew, codeLedger},
+	{walsink.ErrFormForgotten, codeLedger},
 	{errRefusal, codeLedger},
 	{errDifference, codeDifference},
 	{pipeline.ErrGuarantee, codeGuarantee},

@@ -76,6 +76,8 @@ type deadBox struct {
 	sink   sinks.Sink
 	box    sinks.DeadLetterBox
 	ledger sinks.Ledger
+
+	acceptForm bool // of a replay
 }
 
 // withBox opens the store of a job's output for looking at its dead letters.

@@ -11,13 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/walsink/walsink"
+	"github.com/walsink/walsink/committer"
 	"github.com/walsink/walsink/sinks"
 )
 
 func (a *app) deadReplayCommand() *cobra.Command {
 	var f jobFlags
 	var lanes []string
-	var dryRun bool
+	var dryRun, acceptForm bool
 	cmd := &cobra.Command{
 		Use:   "replay --to DST",
 		Short: "Write the dead letters into the store again, after the cause was mended",
@@ -31,6 +32,7 @@ func (a *app) deadReplayCommand() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withOpenBox(cmd.Context(), &f, noSample, func(ctx context.Context, _ *job, b *deadBox) error {
+				b.acceptForm = acceptForm
 				return a.replayDead(ctx, b, lanes, dryRun)
 			})
 		},
@@ -38,6 +40,7 @@ func (a *app) deadReplayCommand() *cobra.Command {
 	f.register(cmd, "to write them to", slices.Concat(placeKeys, logKeys)...)
 	cmd.Flags().StringArrayVar(&lanes, "lane", nil, "only this `lane`; may be repeated")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say how many would be replayed, and do nothing")
+	cmd.Flags().BoolVar(&acceptForm, "accept-form", false, "take letters whose batch the ledger no longer remembers for records of today's table")
 	a.jsonFlag(cmd)
 	return cmd
 }
@@ -118,10 +121,17 @@ func (b *deadBox) interrupted(lane sinks.LaneID) bool {
 func (a *app) replayLane(ctx context.Context, b *deadBox, l deadLane) (r replayReport, err error) {
 	opts := outputOptions(b.output, newLogger(a.err))
 	opts.Dir = b.replayDir(l.LaneID)
+	if b.acceptForm {
+		opts.Flush.Accept |= committer.AcceptForm
+	}
 	if err := os.MkdirAll(filepath.Dir(opts.Dir), 0o700); err != nil {
 		return r, &stateError{err}
 	}
 	done, err := walsink.ReplayDeadLetters(ctx, b.sink, l.LaneID, opts)
+	if errors.Is(err, walsink.ErrFormForgotten) {
+		return r, &advised{err, "if no column's type and no order of columns has changed since, replay with --accept-form; if one has, walsink deadletters show prints the letters, " +
+			"to be put in by hand, and drop forgets them"}
+	}
 	if err != nil {
 		return r, opening(err)
 	}
