@@ -35,7 +35,7 @@ func (c *Committer) OpenAll(ctx context.Context, names []string, check func([]Op
 	var found []*candidate
 	defer func() {
 		for _, f := range found {
-			c.settle(f)
+			c.release(f)
 		}
 	}()
 	openings := make([]Opening, 0, len(names))
@@ -96,7 +96,7 @@ func (c *Committer) candidate(ctx context.Context, name string) (*candidate, err
 		err = f.err
 	}
 	if err != nil {
-		c.settle(f)
+		c.release(f)
 		return nil, fmt.Errorf("open lane %s: %w", f.id, err)
 	}
 	return f, nil
@@ -115,8 +115,8 @@ func (c *Committer) reserve(name string) error {
 	return nil
 }
 
-// settle gives a candidate up that has not become a lane.
-func (c *Committer) settle(f *candidate) {
+// release gives a candidate up that has not become a lane.
+func (c *Committer) release(f *candidate) {
 	if f.begun {
 		return
 	}

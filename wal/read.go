@@ -58,15 +58,33 @@ func (l *Log) Blocks(lane string, seq uint64) iter.Seq2[record.Block, error] {
 	}
 }
 
-// blocks ranges over the blocks of a batch that is pinned or otherwise safe, and
-// compares the digest at the end.
+// blocks ranges over the blocks of a batch that is pinned or otherwise safe, up to the
+// first damage, and compares the digest at the end.
 func (l *Log) blocks(b *batch) iter.Seq2[record.Block, error] {
+	return func(yield func(record.Block, error) bool) {
+		sum := record.NewHasher()
+		for block, err := range l.each(b) {
+			if err == nil {
+				sum.Add(block)
+			}
+			if !yield(block, err) || err != nil {
+				return
+			}
+		}
+		if sum.Sum() != b.Digest || sum.Records() != b.Records {
+			yield(record.Block{}, b.damaged(0, -1, fmt.Errorf("the records do not have the digest of the footer")))
+		}
+	}
+}
+
+// each ranges over all blocks of a batch, with an error in the place of each that cannot
+// be read.
+func (l *Log) each(b *batch) iter.Seq2[record.Block, error] {
 	return func(yield func(record.Block, error) bool) {
 		var (
 			buf, key []byte
 			block    record.Block
-			sum      = record.NewHasher()
-			seg      = 0
+			seg      int
 		)
 		for i := range b.blocks {
 			for seg+1 < len(b.segments) && b.segments[seg+1].first <= i {
@@ -79,16 +97,11 @@ func (l *Log) blocks(b *batch) iter.Seq2[record.Block, error] {
 				block, err = record.Decode(buf, block)
 			}
 			if err != nil {
-				yield(record.Block{}, b.damaged(number, int(i), err))
+				block, err = record.Block{}, b.damaged(number, int(i), err)
+			}
+			if !yield(block, err) {
 				return
 			}
-			sum.Add(block)
-			if !yield(block, nil) {
-				return
-			}
-		}
-		if sum.Sum() != b.Digest || sum.Records() != b.Records {
-			yield(record.Block{}, b.damaged(0, -1, fmt.Errorf("the records do not have the digest of the footer")))
 		}
 	}
 }

@@ -19,24 +19,7 @@ func (l *Log) Salvage(lane string, seq uint64) iter.Seq2[record.Block, error] {
 			return
 		}
 		defer l.unpin(b)
-		var (
-			buf, key []byte
-			block    record.Block
-			seg      int
-		)
-		for i := range b.blocks {
-			for seg+1 < len(b.segments) && b.segments[seg+1].first <= i {
-				seg++
-			}
-			number := b.segments[seg].generation
-			key = blockKey(key, b.id, i)
-			var err error
-			if buf, err = l.value(number, key, buf[:0]); err == nil {
-				block, err = record.Decode(buf, block)
-			}
-			if err != nil {
-				block, err = record.Block{}, b.damaged(number, int(i), err)
-			}
+		for block, err := range l.each(b) {
 			if !yield(block, err) {
 				return
 			}
