@@ -21,10 +21,6 @@ var errNotice = errors.New("notice lost")
 // with a checkpoint each 100 records.
 func TestNotices(t *testing.T) {
 	recs := numbers("a", 500, 3)
-	run := func(t *testing.T, store *fakeStore) (Summary, error) {
-		t.Helper()
-		return statelessPipeline(store, nil, recs, 1).Run(t.Context())
-	}
 	t.Run("C016 C023 lost notice", func(t *testing.T) {
 		store := newFakeStore()
 		store.failDone = func(n uint64) error {
@@ -33,7 +29,7 @@ func TestNotices(t *testing.T) {
 			}
 			return nil
 		}
-		sum, err := run(t, store)
+		sum, err := statelessPipeline(store, nil, recs, 1).Run(t.Context())
 		if err != nil || sum.Checkpoints != 5 || !slices.Equal(store.all(), recs) {
 			t.Errorf("%+v, %v", sum, err)
 		}
@@ -53,12 +49,23 @@ func TestNotices(t *testing.T) {
 			}
 			return nil
 		}
-		sum, err := run(t, store)
+		sum, err := statelessPipeline(store, nil, recs, 1).Run(t.Context())
 		if err != nil || sum.Aborted != 2 || !slices.Equal(store.all(), recs) {
 			t.Errorf("%+v, %v", sum, err)
 		}
 		if store.count("abort 2") != 1 || store.count("complete 2") != 0 {
 			t.Errorf("calls: %v", store.calls)
+		}
+	})
+	t.Run("too many aborts", func(t *testing.T) {
+		store := newFakeStore()
+		full := errors.New("no space")
+		store.failSeal = func(uint64) error { return full }
+		p := statelessPipeline(store, nil, recs, 1)
+		p.Checkpoints.MaxFailures = 3
+		sum, err := p.Run(t.Context())
+		if !errors.Is(err, full) || sum.Aborted != 3 || !strings.Contains(err.Error(), "number 3 in a row") {
+			t.Errorf("%+v, %v", sum, err)
 		}
 	})
 	t.Run("C024 the last notice fails", func(t *testing.T) {
@@ -78,6 +85,11 @@ func TestNotices(t *testing.T) {
 		}
 		checkCounts(t, sortedCounts(store.all()), recs)
 	})
+}
+
+// Starts from what an earlier one has left, over the same source.
+func TestStartsAgain(t *testing.T) {
+	recs := numbers("a", 500, 3)
 	t.Run("C052 restored id", func(t *testing.T) {
 		store, storage := newFakeStore(), &checkpoint.Memory{}
 		for range 2 {
@@ -101,23 +113,12 @@ func TestNotices(t *testing.T) {
 	t.Run("C007 C077 nothing new", func(t *testing.T) {
 		store := newFakeStore()
 		for range 2 {
-			if _, err := run(t, store); err != nil {
+			if _, err := statelessPipeline(store, nil, recs, 1).Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if n := store.count("seal"); n != 5 {
 			t.Errorf("%d seals", n)
-		}
-	})
-	t.Run("too many aborts", func(t *testing.T) {
-		store := newFakeStore()
-		full := errors.New("no space")
-		store.failSeal = func(uint64) error { return full }
-		p := statelessPipeline(store, nil, recs, 1)
-		p.Checkpoints.MaxFailures = 3
-		sum, err := p.Run(t.Context())
-		if !errors.Is(err, full) || sum.Aborted != 3 || !strings.Contains(err.Error(), "number 3 in a row") {
-			t.Errorf("%+v, %v", sum, err)
 		}
 	})
 }

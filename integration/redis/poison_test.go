@@ -13,39 +13,39 @@ import (
 	"github.com/walsink/walsink/sinks/redis"
 )
 
+// poison is n commands, of which each tenth is one that the store will never take, and
+// the arguments of the others.
+func poison(n int) (cmds []redis.Command, goods []string) {
+	for i := range n {
+		if i%10 == 7 {
+			cmds = append(cmds, redis.Command{"LPUSH", "wrong", fmt.Sprint("secret", i)})
+			continue
+		}
+		cmds = append(cmds, redis.Command{"RPUSH", "good", fmt.Sprint(i)})
+		goods = append(goods, fmt.Sprint(i))
+	}
+	return cmds, goods
+}
+
+// poisoned is a lane with two batches of them.
+func poisoned(t *testing.T, c *goredis.Client, opts redis.Options) (*input, sinks.Lane, sinks.Mark) {
+	t.Helper()
+	c.FlushAll(t.Context())
+	c.Set(t.Context(), "wrong", "a string", 0)
+	cmds, _ := poison(20)
+	in := newInput("0")
+	in.batch(t, cmds...)
+	in.batch(t, cmds[:5]...)
+	lane, mark := acquire(t, open(t, c, opts), in.id)
+	return in, lane, mark
+}
+
 // TestPoison meets records that the store will never take.
 func TestPoison(t *testing.T) {
-	addr := servers.Redis(t)
-	c := connect(t, addr)
+	c := connect(t, servers.Redis(t))
 	ctx := t.Context()
-	cmds := func(n int) (out []redis.Command) {
-		for i := range n {
-			out = append(out, redis.Command{"RPUSH", "good", fmt.Sprint(i)})
-			if i%10 == 7 {
-				out[i] = redis.Command{"LPUSH", "wrong", fmt.Sprint("secret", i)}
-			}
-		}
-		return out
-	}
-	goods := func(n int) (out []string) {
-		for i := range n {
-			if i%10 != 7 {
-				out = append(out, fmt.Sprint(i))
-			}
-		}
-		return out
-	}
-	setup := func(t *testing.T, opts redis.Options) (*input, sinks.Lane, sinks.Mark) {
-		c.FlushAll(ctx)
-		c.Set(ctx, "wrong", "a string", 0)
-		in := newInput("0")
-		in.batch(t, cmds(20)...)
-		in.batch(t, cmds(20)[:5]...)
-		lane, mark := acquire(t, open(t, c, opts), in.id)
-		return in, lane, mark
-	}
 	t.Run("E21 C109 stops at the record and names it", func(t *testing.T) {
-		in, lane, mark := setup(t, redis.Options{})
+		in, lane, mark := poisoned(t, c, redis.Options{})
 		_, err := lane.Flush(ctx, in.step(mark, 1))
 		var e *sinks.Error
 		if !errors.As(err, &e) || e.Kind != sinks.Poison || len(e.Bad) != 1 {
@@ -66,12 +66,13 @@ func TestPoison(t *testing.T) {
 			t.Errorf("mark %+v", m)
 		}
 		checkLetters(t, c, in, 7, 17)
-		if got := c.LRange(ctx, "good", 0, -1).Val(); strings.Join(got, " ") != strings.Join(append(goods(20), "0", "1", "2", "3", "4"), " ") {
+		_, goods := poison(20)
+		if got := c.LRange(ctx, "good", 0, -1).Val(); strings.Join(got, " ") != strings.Join(append(goods, "0", "1", "2", "3", "4"), " ") {
 			t.Errorf("good = %v", got)
 		}
 	})
 	t.Run("tolerated in the same step", func(t *testing.T) {
-		in, lane, mark := setup(t, redis.Options{ChunkTime: 1})
+		in, lane, mark := poisoned(t, c, redis.Options{ChunkTime: 1})
 		st := in.step(mark, 1)
 		st.Tolerate = 2
 		res, err := lane.Flush(ctx, st)
@@ -85,7 +86,7 @@ func TestPoison(t *testing.T) {
 		checkLetters(t, c, in, 7, 17)
 	})
 	t.Run("more than tolerated", func(t *testing.T) {
-		in, lane, mark := setup(t, redis.Options{ChunkTime: 1})
+		in, lane, mark := poisoned(t, c, redis.Options{ChunkTime: 1})
 		st := in.step(mark, 1)
 		st.Tolerate = 1
 		_, err := lane.Flush(ctx, st)
@@ -97,8 +98,14 @@ func TestPoison(t *testing.T) {
 			t.Errorf("mark %+v, %v", m, err)
 		}
 	})
+}
+
+// TestPoisonousRecords meets records of several commands, and what is none.
+func TestPoisonousRecords(t *testing.T) {
+	c := connect(t, servers.Redis(t))
+	ctx := t.Context()
 	t.Run("record of several commands", func(t *testing.T) {
-		in, lane, mark := setup(t, redis.Options{})
+		in, lane, mark := poisoned(t, c, redis.Options{})
 		in.batches, in.recs = nil, nil
 		in.raw(rec(t, redis.Command{"INCR", "n"}, redis.Command{"INCR", "m"}, redis.Command{"LPUSH", "wrong", "x"}, redis.Command{"INCR", "o"}),
 			rec(t, redis.Command{"INCR", "p"}))
@@ -117,7 +124,7 @@ func TestPoison(t *testing.T) {
 		}
 	})
 	t.Run("record of several commands put aside", func(t *testing.T) {
-		in, lane, mark := setup(t, redis.Options{})
+		in, lane, mark := poisoned(t, c, redis.Options{})
 		in.batches, in.recs = nil, nil
 		in.raw(rec(t, redis.Command{"INCR", "n"}, redis.Command{"LPUSH", "wrong", "x"}), rec(t, redis.Command{"INCR", "p"}, redis.Command{"INCR", "p"}))
 		_, err := lane.Flush(ctx, in.step(mark, 0))
@@ -139,7 +146,7 @@ func TestPoison(t *testing.T) {
 		}
 	})
 	t.Run("not a record", func(t *testing.T) {
-		in, lane, mark := setup(t, redis.Options{})
+		in, lane, mark := poisoned(t, c, redis.Options{})
 		in.batches, in.recs = nil, nil
 		good := rec(t, redis.Command{"INCR", "n"})
 		in.raw(good, []byte("junk"), good, rec(t, redis.Command{"SET", "walsink:mark:{test/0}", "x"}), nil)

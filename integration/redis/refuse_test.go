@@ -84,26 +84,29 @@ func TestWrongTypeOfLedgerKeys(t *testing.T) {
 // canary is a password that must not be seen anywhere.
 const canary = "c4n4ry-s3cret"
 
+// try flushes a batch through a client of its own.
+func try(t *testing.T, o *goredis.Options) error {
+	t.Helper()
+	in := countInput(t, "0", 30, 30)
+	s, err := redis.Open(t.Context(), connectWith(t, o), redis.Options{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	lane, mark, err := s.Acquire(t.Context(), in.id)
+	if err != nil {
+		return err
+	}
+	defer lane.Close()
+	_, err = lane.Flush(t.Context(), in.step(mark, 0))
+	return err
+}
+
 // TestRefusals meets servers that do not let us in, or not do what is needed.
 func TestRefusals(t *testing.T) {
 	n := startNode(t, "--enable-debug-command", "yes")
 	admin := connect(t, n.addr())
 	ctx := t.Context()
-	try := func(o *goredis.Options) error {
-		in := countInput(t, "0", 30, 30)
-		s, err := redis.Open(ctx, connectWith(t, o), redis.Options{})
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		lane, mark, err := s.Acquire(ctx, in.id)
-		if err != nil {
-			return err
-		}
-		defer lane.Close()
-		_, err = lane.Flush(ctx, in.step(mark, 0))
-		return err
-	}
 	user := func(name string, rules ...string) *goredis.Options {
 		args := []any{"acl", "setuser", name, "reset", "on", ">" + canary, "~*", "&*"}
 		for _, r := range rules {
@@ -138,7 +141,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			admin.FlushAll(ctx)
-			err := try(tt.opts)
+			err := try(t, tt.opts)
 			if sinks.KindOf(err) != tt.kind || err != nil && !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("got %v, want %v with %q", err, tt.kind, tt.text)
 			}
@@ -154,10 +157,17 @@ func TestRefusals(t *testing.T) {
 			o.Password = canary
 			connectWith(t, o).ConfigSet(ctx, "requirepass", "")
 		}()
-		if err := try(quick(n.addr())); sinks.KindOf(err) != sinks.Permanent || !strings.Contains(err.Error(), "NOAUTH") {
+		if err := try(t, quick(n.addr())); sinks.KindOf(err) != sinks.Permanent || !strings.Contains(err.Error(), "NOAUTH") {
 			t.Errorf("got %v, want permanent NOAUTH", err)
 		}
 	})
+}
+
+// TestNotNow meets servers that are busy, lack a replica, or cannot save.
+func TestNotNow(t *testing.T) {
+	n := startNode(t)
+	admin := connect(t, n.addr())
+	ctx := t.Context()
 	t.Run("BUSY", func(t *testing.T) {
 		admin.ConfigSet(ctx, "lua-time-limit", "1")
 		var wg sync.WaitGroup
@@ -168,7 +178,7 @@ func TestRefusals(t *testing.T) {
 			}
 			return nil
 		})
-		if err := try(quick(n.addr())); sinks.KindOf(err) != sinks.Transient || !strings.Contains(err.Error(), "BUSY") {
+		if err := try(t, quick(n.addr())); sinks.KindOf(err) != sinks.Transient || !strings.Contains(err.Error(), "BUSY") {
 			t.Errorf("got %v, want transient BUSY", err)
 		}
 		admin.ScriptKill(ctx)
@@ -177,7 +187,7 @@ func TestRefusals(t *testing.T) {
 	t.Run("NOREPLICAS", func(t *testing.T) {
 		admin.ConfigSet(ctx, "min-replicas-to-write", "1")
 		defer admin.ConfigSet(ctx, "min-replicas-to-write", "0")
-		if err := try(quick(n.addr())); sinks.KindOf(err) != sinks.Transient || !strings.Contains(err.Error(), "NOREPLICAS") {
+		if err := try(t, quick(n.addr())); sinks.KindOf(err) != sinks.Transient || !strings.Contains(err.Error(), "NOREPLICAS") {
 			t.Errorf("got %v, want transient NOREPLICAS", err)
 		}
 	})
@@ -194,7 +204,7 @@ func TestRefusals(t *testing.T) {
 			}
 			return nil
 		})
-		if err := try(quick(n.addr())); sinks.KindOf(err) != sinks.Transient || !strings.Contains(err.Error(), "MISCONF") {
+		if err := try(t, quick(n.addr())); sinks.KindOf(err) != sinks.Transient || !strings.Contains(err.Error(), "MISCONF") {
 			t.Errorf("got %v, want transient MISCONF", err)
 		}
 		admin.ConfigSet(ctx, "save", "")
