@@ -376,10 +376,8 @@ func (o *Output) recover(ctx context.Context, claims []claim) error {
 	if o.opts.Flush.NoReplay {
 		plan = plan.Forward()
 	}
-	for _, p := range plan.Lanes {
-		if o.lanes[p.Lane] == nil {
-			return fmt.Errorf("%w: lane %s/%s came into the ledger while it was read; stop one of the two, or give each a sink id of its own", ErrShared, o.id, p.Lane)
-		}
+	if err := o.unmoved(plan); err != nil {
+		return err
 	}
 	if err := o.log.Rewind(plan.Checkpoint, plan.Position); err != nil {
 		return err
@@ -401,6 +399,30 @@ func (o *Output) recover(ctx context.Context, claims []claim) error {
 	}
 	o.opts.Logger.Warn("starting from the ledger, without local log", "output", o.id,
 		"checkpoint", plan.Checkpoint, "lanes", len(plan.Lanes), "barriers", len(plan.Barriers))
+	return nil
+}
+
+// unmoved refuses a plan that is of other lanes, or of other marks, than those that were
+// taken over.
+func (o *Output) unmoved(plan committer.Plan) error {
+	marks := make(map[string]sinks.Mark)
+	for _, p := range plan.Lanes {
+		if o.lanes[p.Lane] == nil {
+			return fmt.Errorf("%w: lane %s/%s came into the ledger while it was read; stop one of the two, or give each a sink id of its own", ErrShared, o.id, p.Lane)
+		}
+		marks[p.Lane] = p.Mark
+	}
+	for _, l := range o.eng.Status() {
+		m, ok := marks[l.Lane]
+		if !ok {
+			return fmt.Errorf("%w: lane %s/%s, which ended with batch %d, is gone; start again, and if the store was not put back just now, see who else writes",
+				ErrMoved, o.id, l.Lane, l.Mark.Seq)
+		}
+		if m.Tip() != l.Mark.Tip() {
+			return fmt.Errorf("%w: lane %s/%s went from batch %d to batch %d; start again, and if the store was not put back just now, see who else writes",
+				ErrMoved, o.id, l.Lane, l.Mark.Seq, m.Seq)
+		}
+	}
 	return nil
 }
 

@@ -211,6 +211,55 @@ func TestLedgerThatGrowsDuringOpen(t *testing.T) {
 	}
 }
 
+// A restoringSink is put back to an older state before its marks are read for the
+// second time.
+type restoringSink struct {
+	*memory.Sink
+	restore func()
+	reads   int
+}
+
+func (s *restoringSink) Marks(ctx context.Context, sink string) ([]sinks.LaneMark, error) {
+	if s.reads++; s.reads == 2 {
+		s.restore()
+	}
+	return s.Sink.Marks(ctx, sink)
+}
+
+// A store that is put back between two reads of its marks is noticed before a source goes
+// where the second says and a log where the first does. The next start goes on.
+func TestLedgerThatMovesDuringOpen(t *testing.T) {
+	r := newRig(t, 2)
+	out := r.open()
+	none := r.store.Snapshot()
+	r.drive(out, 20, 10)
+	drain(t, out)
+	old := r.store.Snapshot()
+	r.drive2(out, 20, 40, 10)
+	drain(t, out)
+	closed(t, out)
+	now := r.store.Snapshot()
+	for name, to := range map[string]memory.Snapshot{"older": old, "empty": none, "gone": memory.NewStore().Snapshot()} {
+		t.Run(name, func(t *testing.T) {
+			r := &rig{t: t, dir: filepath.Join(t.TempDir(), "state"), store: memory.NewStore(), lanes: 2}
+			r.blocked.Store(-1)
+			r.store.Restore(now, false)
+			s := &restoringSink{Sink: memory.Open(r.store, memory.Options{}), restore: func() { r.store.Restore(to, name != "gone") }}
+			if _, err := walsink.Open(t.Context(), s, r.options()); !errors.Is(err, walsink.ErrMoved) {
+				t.Fatalf("got %v, want ErrMoved", err)
+			}
+			if name != "older" { // all that was in is gone: the next start asks a person
+				return
+			}
+			out := r.open()
+			r.drive(out, 60, 10)
+			drain(t, out)
+			closed(t, out)
+			r.check(60, false)
+		})
+	}
+}
+
 // Another process has taken up a lane since the output was opened.
 func TestLaneOfAnotherProcess(t *testing.T) {
 	r := newRig(t, 1)

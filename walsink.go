@@ -42,6 +42,11 @@ var (
 	// ErrShared says that another process took up a lane under the sink id while the
 	// output was opened.
 	ErrShared = errors.New("another process uses the sink id")
+	// ErrMoved says that a lane's ledger entry was another one at the end of Open than
+	// at its beginning, although nobody had taken the lane over: the store was put back
+	// to an older state in between. Nothing was written on the strength of either; Open
+	// again goes on from what the store has now.
+	ErrMoved = errors.New("the ledger changed while it was read")
 	// ErrUnknownLane says that a lane was taken for new and the store has records of
 	// it: another process writes under the sink id, or the sink cannot list its lanes.
 	ErrUnknownLane = errors.New("the store has records of a lane that this log does not know")

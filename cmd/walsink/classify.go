@@ -21,6 +21,7 @@ var sentinels = []struct {
 	{wal.ErrLocked, codeInUse},
 	{walsink.ErrShared, codeFenced},
 	{walsink.ErrUnknownLane, codeFenced},
+	{walsink.ErrMoved, codeStore},
 	{committer.ErrStateBehind, codeLedger},
 	{committer.ErrLedgerMissing, codeLedger},
 	{committer.ErrLedgerBehind, codeLedger},

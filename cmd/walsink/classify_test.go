@@ -36,6 +36,7 @@ func TestClassify(t *testing.T) {
 		{"sink id in use", walsink.ErrShared, codeFenced},
 		{"lane of another process", &stateError{walsink.ErrUnknownLane}, codeFenced},
 		{"moved", store(sinks.Moved), codeLedger},
+		{"ledger in motion", &stateError{walsink.ErrMoved}, codeStore},
 		{"flush cut off", store(sinks.Cancelled), codeInterrupted},
 		{"last attempt too slow", &sinks.Error{Kind: sinks.Cancelled, Op: "acquire", Err: context.DeadlineExceeded}, codeStore},
 		{"store error about a cancelled context", &sinks.Error{Kind: sinks.Permanent, Err: context.Canceled}, codeStore},

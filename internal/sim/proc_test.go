@@ -180,6 +180,10 @@ func (w *world) ending(p *proc) {
 		if !w.fences {
 			w.fail("%s says that it is not alone: %w", p.name, p.err)
 		}
+	case "moved":
+		if !w.fences && w.faults[rolledBack] == 0 {
+			w.fail("%s says that the store moved, and nobody moved it: %w", p.name, p.err)
+		}
 	default:
 		w.fail("%s ended with an error that nobody injected: %w", p.name, p.err)
 	}
@@ -200,6 +204,8 @@ func (w *world) kindOf(err error) string {
 		return "fault" // the store was slow until the attempts were used up
 	case errors.Is(err, walsink.ErrShared), errors.Is(err, walsink.ErrUnknownLane):
 		return "together"
+	case errors.Is(err, walsink.ErrMoved):
+		return "moved"
 	}
 	return "unknown"
 }
