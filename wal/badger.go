@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,11 +21,12 @@ import (
 // A badgerStore is a generation in a Badger directory. It is opened for writing
 // once, by the process that creates it, and for reading ever after.
 //
-// Badger is used for what it is good at, finding values by key in files that are
-// only appended to, and kept from everything else: the memory table never fills
-// up, so that nothing is flushed or compacted while records come in and one Sync
-// covers all that was written; nothing is deleted; no file is written that has
-// not got its blocks from the file system before.
+// Badger is used for what it is good at, an ordered index whose changes are atomic,
+// and kept from everything else: the memory table never fills up, so that nothing
+// is flushed or compacted while records come in and one sync covers all that was
+// written; nothing is deleted; no file is written that has not got its blocks from
+// the file system before. Values that are not small are in a file beside it, to
+// which the index points: see valueFile.
 type badgerStore struct {
 	dir      string
 	shape    shape
@@ -35,11 +37,9 @@ type badgerStore struct {
 	put      sync.Mutex // held from the choice of a version until its entries are in
 	last     atomic.Uint64
 	synced   atomic.Uint64
-	reserved int64    // owned by the caller of reserve
-	index    int64    // index bytes used, under put
-	values   int64    // value bytes used, under put
-	written  int64    // value bytes given to the disk, under put
-	ahead    *os.File // the value log, for startWriting
+	index    int64 // index bytes used, under put
+	values   values
+	indexLog *os.File // the log of the memory table, to be synced
 
 	handle sync.RWMutex // held shared while db is in use
 	db     *badger.DB
@@ -55,8 +55,7 @@ func badgerOptions(dir string, s shape, readOnly bool) badger.Options {
 	o.MemTableSize = s.index
 	o.NumMemtables = 1
 	o.ValueThreshold = inline
-	o.ValueLogFileSize = min(s.file, 2<<30-1)
-	o.ValueLogMaxEntries = math.MaxUint32
+	o.ValueLogFileSize = 1 << 20 // the least; no value of ours is as long as inline
 	o.NumCompactors = 0
 	o.CompactL0OnClose = false
 	o.Compression = options.None
@@ -122,36 +121,31 @@ func (s *badgerStore) append(entries ...entry) error {
 	s.put.Lock()
 	defer s.put.Unlock()
 	index, values := cost(entries...)
-	if s.index+index > s.shape.index || s.values+values > s.reserved {
+	if s.index+index > s.shape.index || !s.values.fit(values) {
 		return fmt.Errorf("%w: generation has no room for %d bytes", ErrNoSpace, index+values)
 	}
 	if err := s.use(func(db *badger.DB) error { return s.commit(db, entries) }); err != nil {
 		return err
 	}
 	s.index += index
-	s.values += values
 	s.last.Add(1)
-	s.startWriting()
 	return s.failure()
 }
 
-// writeStep is how much of the value log is given to the disk at a time while it
-// is written.
-const writeStep = 4 << 20
-
-func (s *badgerStore) startWriting() {
-	if s.values-s.written < writeStep {
-		return
-	}
-	startWriting(s.ahead, s.written, s.values)
-	s.written = s.values
-}
-
+// commit writes the values that are not small, and then the entries.
 func (s *badgerStore) commit(db *badger.DB, entries []entry) error {
 	txn := db.NewTransactionAt(math.MaxUint64, true)
 	defer txn.Discard()
 	for _, e := range entries {
-		if err := txn.SetEntry(badger.NewEntry(e.key, e.value)); err != nil {
+		be := badger.NewEntry(e.key, e.value)
+		if len(e.value) >= inline {
+			ptr, err := s.values.append(e.value)
+			if err != nil {
+				return err
+			}
+			be = badger.NewEntry(e.key, ptr).WithMeta(metaPointer)
+		}
+		if err := txn.SetEntry(be); err != nil {
 			return err
 		}
 	}
@@ -176,9 +170,17 @@ func (s *badgerStore) sync() error {
 	return nil
 }
 
-// syncFiles syncs the logs through Badger or, for a reader, the files.
+// syncFiles syncs the values and then the log of the index or, for a reader, all
+// files. On Linux, the sync of a file is also that of its mappings (msync(2) does the
+// same), and Badger's own Sync would flush the disk once more, for an empty value log.
 func (s *badgerStore) syncFiles() error {
 	if s.writable {
+		if err := s.values.sync(); err != nil {
+			return err
+		}
+		if s.indexLog != nil {
+			return syncData(s.indexLog)
+		}
 		return s.use((*badger.DB).Sync)
 	}
 	files, err := os.ReadDir(s.dir)
@@ -198,41 +200,92 @@ func (s *badgerStore) syncFiles() error {
 }
 
 func (s *badgerStore) get(key, dst []byte) ([]byte, error) {
+	value, found := dst, false
 	err := s.use(func(db *badger.DB) error {
 		txn := db.NewTransactionAt(math.MaxUint64, false)
 		defer txn.Discard()
-		item, err := txn.Get(key)
-		if errors.Is(err, badger.ErrKeyNotFound) {
-			return errAbsent
-		}
-		if err != nil {
+		if key[0] == kindBlock { // written once, so that there are no older versions
+			item, err := txn.Get(key)
+			if err == nil {
+				found = true
+				value, err = s.value(item, dst)
+			}
+			if errors.Is(err, badger.ErrKeyNotFound) {
+				return nil
+			}
 			return err
 		}
-		dst, err = item.ValueCopy(dst)
-		return err
+		it := txn.NewKeyIterator(key, badger.IteratorOptions{AllVersions: true})
+		defer it.Close()
+		var err error
+		for it.Rewind(); it.Valid(); it.Next() {
+			if value, found, err = s.control(it.Item(), dst); found || err != nil {
+				return err
+			}
+		}
+		return nil
 	})
-	return dst, err
+	if err == nil && !found {
+		err = errAbsent
+	}
+	return value, err
 }
 
 func (s *badgerStore) scan(kind byte, fn func(key, value []byte, version uint64) error) error {
 	return s.use(func(db *badger.DB) error {
 		txn := db.NewTransactionAt(math.MaxUint64, false)
 		defer txn.Discard()
-		it := txn.NewIterator(badger.IteratorOptions{Prefix: []byte{kind}})
+		it := txn.NewIterator(badger.IteratorOptions{Prefix: []byte{kind}, AllVersions: true})
 		defer it.Close()
-		var value []byte
+		var value, last []byte
 		for it.Rewind(); it.Valid(); it.Next() {
-			var err error
 			item := it.Item()
-			if value, err = item.ValueCopy(value[:0]); err != nil {
+			if bytes.Equal(item.Key(), last) {
+				continue // replaced by a newer one
+			}
+			v, ok, err := s.control(item, value[:0])
+			if err != nil {
 				return fmt.Errorf("key %q: %w", item.Key(), err)
 			}
+			if !ok {
+				continue
+			}
+			last, value = append(last[:0], item.Key()...), v
 			if err := fn(item.Key(), value, item.Version()); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// control returns the value of an entry that is not a block. It is false for one that
+// a power cut has torn before it was synced: then the version before it counts.
+func (s *badgerStore) control(item *badger.Item, dst []byte) (value []byte, ok bool, err error) {
+	value, err = s.value(item, dst)
+	if item.UserMeta() == metaPointer && item.Version() > s.synced.Load() && (err != nil || !intact(value)) {
+		return dst, false, nil
+	}
+	return value, err == nil, err
+}
+
+// value appends the value of an entry to dst, wherever it is.
+func (s *badgerStore) value(item *badger.Item, dst []byte) ([]byte, error) {
+	if item.UserMeta() != metaPointer {
+		if len(dst) == 0 {
+			return item.ValueCopy(dst)
+		}
+		err := item.Value(func(v []byte) error {
+			dst = append(dst, v...)
+			return nil
+		})
+		return dst, err
+	}
+	err := item.Value(func(ptr []byte) (err error) {
+		dst, err = s.values.read(ptr, dst)
+		return err
+	})
+	return dst, err
 }
 
 func (s *badgerStore) versions() (last, synced uint64) { return s.last.Load(), s.synced.Load() }
@@ -268,13 +321,14 @@ func (s *badgerStore) close() (err error) {
 	defer guard(&err)
 	if !s.writable {
 		_ = db.Close() // nothing was written, so nothing can be lost
+		_ = s.values.close()
 		return nil
 	}
-	if s.ahead != nil {
-		_ = s.ahead.Close() // nothing was written through it
-	}
-	if err := s.giveBack(); err != nil {
+	if err := errors.Join(s.values.finish(), s.giveBack()); err != nil {
 		return err
+	}
+	if s.indexLog != nil {
+		_ = s.indexLog.Close() // nothing was written through it
 	}
 	if err := db.Close(); err != nil {
 		return err
@@ -285,22 +339,17 @@ func (s *badgerStore) close() (err error) {
 	return sealFiles(s.dir)
 }
 
-// giveBack frees what was reserved beyond what is used.
+// giveBack frees what was reserved of the index and not used.
 func (s *badgerStore) giveBack() error {
-	for _, r := range [...]struct {
-		name       string
-		used, size int64
-	}{{valueFile, s.values, s.reserved}, {indexFile, s.index, s.shape.index + slack}} {
-		f, err := os.OpenFile(filepath.Join(s.dir, r.name), os.O_RDWR, 0)
-		if err != nil {
-			return err
-		}
-		err = punch(f, r.used+slack, r.size)
-		if err := errors.Join(err, f.Close()); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-			return err
-		}
+	f, err := os.OpenFile(filepath.Join(s.dir, indexFile), os.O_RDWR, 0)
+	if err != nil {
+		return err
 	}
-	return nil
+	err = punch(f, s.index+slack, s.shape.index+slack)
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = nil
+	}
+	return errors.Join(err, f.Close())
 }
 
 // A badgerLogger listens to what Badger only logs. What it says about a

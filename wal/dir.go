@@ -16,10 +16,10 @@ import (
 	"github.com/walsink/walsink/internal/crash"
 )
 
-// Files of a generation. The first two are Badger's; a generation has one of
-// each, because it never outgrows them.
+// Files of a generation beside those of Badger, and the one of Badger that is named
+// here: there is one memory table, because a generation never outgrows it.
 const (
-	valueFile  = "000001.vlog"
+	valueFile  = "BLOCKS"
 	indexFile  = "00001.mem"
 	syncedFile = "SYNCED" // the last synced version; its presence ends creation
 	sealedFile = "SEALED" // checksums of the files that a clean close left
@@ -38,7 +38,7 @@ const (
 	fileCost = 256 << 10
 	// floor is what must stay free where blocks cannot be taken ahead of use.
 	floor = 64 << 20
-	// reserveStep is by how much the value log's blocks are taken ahead.
+	// reserveStep is by how much blocks for values are taken ahead.
 	reserveStep = 16 << 20
 )
 
@@ -119,6 +119,9 @@ func (d *badgerDirs) create(n uint64, small bool) (store, error) {
 		if err := os.Remove(filepath.Join(d.dir, spareFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
+	}
+	if err := raiseFormat(d.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("create generation %d: %w", n, err)
 	}
 	s := &badgerStore{dir: d.path(n), shape: shapeOf(d.generation, small), writable: true, log: d.log}
 	if err := s.create(); err != nil {
@@ -206,10 +209,13 @@ func (s *badgerStore) create() error {
 	if err := s.openBadger(); err != nil {
 		return err
 	}
-	if s.ahead, err = os.Open(filepath.Join(s.dir, valueFile)); err != nil {
+	if s.indexLog, err = openToSync(filepath.Join(s.dir, indexFile)); err != nil {
 		return err
 	}
-	if err := s.reserveFile(indexFile, s.shape.index+slack); err != nil {
+	if err := s.reserveIndex(s.shape.index + slack); err != nil {
+		return err
+	}
+	if err := s.values.create(s.dir); err != nil {
 		return err
 	}
 	if err := s.reserve(s.shape.headroom); err != nil {
@@ -224,38 +230,15 @@ func (s *badgerStore) create() error {
 	return nil
 }
 
-func (s *badgerStore) reserveFile(name string, size int64) error {
-	f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR, 0)
+func (s *badgerStore) reserveIndex(size int64) error {
+	f, err := os.OpenFile(filepath.Join(s.dir, indexFile), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	return errors.Join(reserveBlocks(f, size), f.Close())
 }
 
-func (s *badgerStore) reserve(bytes int64) error {
-	s.put.Lock()
-	reserved := s.reserved
-	s.put.Unlock()
-	if bytes <= reserved {
-		return nil
-	}
-	if bytes+slack > s.shape.file {
-		return fmt.Errorf("%w: a generation holds at most %d bytes", ErrNoSpace, s.shape.file)
-	}
-	ahead := min(max(bytes, reserved+min(reserveStep, reserved)), s.shape.file-slack)
-	err := s.reserveFile(valueFile, ahead+slack)
-	if errors.Is(err, ErrNoSpace) && ahead > bytes {
-		ahead = bytes
-		err = s.reserveFile(valueFile, ahead+slack)
-	}
-	if err != nil {
-		return err
-	}
-	s.put.Lock()
-	s.reserved = ahead
-	s.put.Unlock()
-	return nil
-}
+func (s *badgerStore) reserve(bytes int64) error { return s.values.reserve(bytes) }
 
 // open opens a generation for reading. One that was not closed has its index in a
 // memory table still. Badger never closes the file of such a table in a database
@@ -269,8 +252,11 @@ func (d *badgerDirs) open(n uint64) (store, error) {
 	if err := prepareFiles(s.dir); err != nil {
 		return nil, err
 	}
-	if err := s.openBadger(); err != nil {
+	if err := s.values.open(s.dir); err != nil {
 		return nil, err
+	}
+	if err := s.openBadger(); err != nil {
+		return nil, errors.Join(err, s.values.close())
 	}
 	s.last.Store(s.db.MaxVersion())
 	if _, err := os.Stat(filepath.Join(s.dir, indexFile)); err == nil {

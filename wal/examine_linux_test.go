@@ -21,7 +21,7 @@ func TestExamine(t *testing.T) {
 		if file == "" {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(in(name), file), []byte(strings.ReplaceAll(format, "1", "2")), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(in(name), file), []byte(strings.ReplaceAll(format, "2", "3")), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

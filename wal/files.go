@@ -38,6 +38,9 @@ func prepareFiles(dir string) error {
 		case ".vlog":
 			err = cutValues(path)
 		}
+		if f.Name() == valueFile {
+			err = cutReserved(path)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Name(), err)
 		}

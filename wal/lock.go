@@ -18,8 +18,13 @@ const (
 	probeName  = "PROBE"  // what the file system was tried with
 )
 
-// format is the content of the file FORMAT.
-const format = "walsink log 1\n"
+// The content of the file FORMAT. Since version 2, values that are not small are in a
+// file of their own; version 1 is read too, and raised when a generation is made.
+const (
+	formatPrefix = "walsink log "
+	format       = formatPrefix + "2\n"
+	format1      = formatPrefix + "1\n"
+)
 
 // openDir makes the directory if need be, locks it, and checks its format and
 // the file system. It returns the open lock.
@@ -126,14 +131,24 @@ func checkFormat(dir string) error {
 }
 
 func matchFormat(got string) error {
-	if got == format {
+	if got == format || got == format1 {
 		return nil
 	}
-	name := strings.TrimRight(format, "1\n")
-	if version, ok := strings.CutPrefix(got, name); ok && len(version) < 8 {
+	if version, ok := strings.CutPrefix(got, formatPrefix); ok && len(version) < 8 {
 		return fmt.Errorf("%w: version %s, this build reads %q", ErrFormat, strings.TrimSpace(version), strings.TrimSpace(format))
 	}
 	return fmt.Errorf("%w: the file %s is not as it was written", ErrDamaged, formatName)
+}
+
+// raiseFormat makes builds that do not know generations as this one writes them
+// refuse the log.
+func raiseFormat(dir string) error {
+	path := filepath.Join(dir, formatName)
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != format1 {
+		return err
+	}
+	return noSpace(createFile(path, []byte(format)))
 }
 
 // probe checks that the file system does what Badger needs. A full disk ends it

@@ -68,7 +68,6 @@ type shape struct {
 	intake   int64 // index bytes at which records go to the next generation
 	control  int64 // index bytes up to which control entries are taken
 	headroom int64 // value bytes kept free for control entries
-	file     int64 // most value bytes that a generation can address
 }
 
 func shapeOf(generation int64, small bool) shape {
@@ -82,6 +81,5 @@ func shapeOf(generation int64, small bool) shape {
 		intake:   index / 2,
 		control:  index * 7 / 8,
 		headroom: headroom,
-		file:     generation + 1<<30,
 	}
 }

@@ -23,7 +23,7 @@ func TestQ04Format(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, formatName)
-	for content, want := range map[string]error{"walsink log 2\n": ErrFormat, "garbage": ErrDamaged, "": ErrDamaged} {
+	for content, want := range map[string]error{"walsink log 3\n": ErrFormat, "garbage": ErrDamaged, "": ErrDamaged} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -90,12 +90,8 @@ func (l *Log) makeRoom(bytes int64, first bool) error {
 	for {
 		g := l.active
 		if g != nil && !g.small && !l.outgrown(g, bytes, open) {
-			need := g.values + l.promised + bytes + g.shape.headroom
-			if need > g.shape.file-slack {
-				return errWait // until the writer has written some of what was promised
-			}
 			l.prefetch(g)
-			return g.reserve(need)
+			return g.reserve(g.values + l.promised + bytes + g.shape.headroom)
 		}
 		if err := l.advance(bytes); err != nil {
 			return err

@@ -44,6 +44,20 @@ func startWriting(f *os.File, from, to int64) {
 	_ = unix.SyncFileRange(int(f.Fd()), from, to-from, unix.SYNC_FILE_RANGE_WRITE) // advice only
 }
 
+// openToSync opens a file that is written through a mapping, for syncData.
+func openToSync(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDWR, 0) }
+
+// syncData makes durable what was written to a file, also through mappings, and as
+// much about it as reading that needs.
+func syncData(f *os.File) error {
+	for {
+		err := unix.Fdatasync(int(f.Fd()))
+		if err == nil || !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("fdatasync "+f.Name(), err)
+		}
+	}
+}
+
 // networks are network file systems by the magic number of statfs. FUSE is not
 // among them: it may be local, and the probe decides.
 var networks = map[uint32]string{

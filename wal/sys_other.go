@@ -25,3 +25,6 @@ func networkOf(string) (string, error)         { return "", nil }
 func lockedByOther(*os.File) bool              { return false }
 func ownerOf(os.FileInfo) int                  { return -1 }
 func fileSystemOf(string) (string, bool, bool) { return "unknown", false, false }
+
+func openToSync(string) (*os.File, error) { return nil, unsupported() }
+func syncData(f *os.File) error           { return f.Sync() }

@@ -8,13 +8,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// damage changes the first byte of a text in the value logs of a state directory,
+// damage changes the first byte of a text in the files of blocks in a state directory,
 // where it must be once.
 func damage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: damage STATE TEXT")
 	}
-	files, err := filepath.Glob(filepath.Join(ts.MkAbs(args[0]), "gen-*", "*.vlog"))
+	files, err := filepath.Glob(filepath.Join(ts.MkAbs(args[0]), "gen-*", "BLOCKS"))
 	ts.Check(err)
 	hits := 0
 	for _, name := range files {

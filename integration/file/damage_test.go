@@ -32,14 +32,14 @@ func TestC108DamagedLog(t *testing.T) {
 	t.Parallel()
 	r, in := stoppedFull(t)
 	whole := r.state
-	places := recordsIn(t, valueLog(t, whole))
+	places := recordsIn(t, blocksFile(t, whole))
 	if len(places) < 100 {
 		t.Fatalf("only %d records in the log", len(places))
 	}
 	for i := range 5 {
 		r.state = filepath.Join(r.dir, "damaged", string(rune('a'+i)))
 		copyTree(t, whole, r.state)
-		flip(t, valueLog(t, r.state), places[len(places)*i/5])
+		flip(t, blocksFile(t, r.state), places[len(places)*i/5])
 		res := r.exec("verify", "--state", r.state)
 		res.want(t, exitState, r.state, "what to do: ")
 		for _, text := range []string{"generation", "lane walsink/00", "batch", "block"} {
@@ -122,11 +122,11 @@ func TestStoreRolledBack(t *testing.T) {
 	r.exact(in.lines)
 }
 
-func valueLog(t *testing.T, state string) string {
+func blocksFile(t *testing.T, state string) string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(state, "gen-*", "*.vlog"))
+	files, err := filepath.Glob(filepath.Join(state, "gen-*", "BLOCKS"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no value log in %s: %v", state, err)
+		t.Fatalf("no blocks in %s: %v", state, err)
 	}
 	return files[0]
 }

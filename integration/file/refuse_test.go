@@ -247,6 +247,6 @@ func (r *rig) raiseStateFormat() func() {
 	r.t.Helper()
 	path := filepath.Join(r.state, "FORMAT")
 	old := readFile(r.t, path)
-	writeFile(r.t, path, strings.Replace(old, "1", "2", 1))
+	writeFile(r.t, path, strings.Replace(old, "2", "3", 1))
 	return func() { writeFile(r.t, path, old) }
 }

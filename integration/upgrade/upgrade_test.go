@@ -29,7 +29,7 @@ import (
 )
 
 // jobs is the number of the newest fixture of a job.
-const jobs = 1
+const jobs = 2
 
 var update = flag.Bool("update", false, "write fixtures that are missing")
 
@@ -207,20 +207,23 @@ func rows(t *testing.T, dir string) (all []string) {
 // jobHoldings are those of the fixtures. The last ten records came after checkpoint 6
 // and were never sealed.
 var jobHoldings = map[string][]string{
-	"testdata/job-1.tar.gz": {
-		"000: batch 1, checkpoint 1, 4 records of file 1 ndjson: flushed",
-		"000: batch 2, checkpoint 2, 5 records of file 1 ndjson: flushed",
-		"000: batch 3, checkpoint 3, 4 records of file 1 ndjson: pending",
-		"000: batch 4, checkpoint 4, 5 records of file 1 ndjson: pending",
-		"000: batch 5, checkpoint 5, 4 records of file 1 ndjson: pending",
-		"000: batch 6, checkpoint 6, 4 records of file 1 ndjson: pending",
-		"001: batch 1, checkpoint 1, 6 records of file 1 ndjson: flushed",
-		"001: batch 2, checkpoint 2, 5 records of file 1 ndjson: flushed",
-		"001: batch 3, checkpoint 3, 6 records of file 1 ndjson: pending",
-		"001: batch 4, checkpoint 4, 5 records of file 1 ndjson: pending",
-		"001: batch 5, checkpoint 5, 6 records of file 1 ndjson: pending",
-		"001: batch 6, checkpoint 6, 6 records of file 1 ndjson: pending",
-	},
+	"testdata/job-1.tar.gz": jobBatches,
+	"testdata/job-2.tar.gz": jobBatches,
+}
+
+var jobBatches = []string{
+	"000: batch 1, checkpoint 1, 4 records of file 1 ndjson: flushed",
+	"000: batch 2, checkpoint 2, 5 records of file 1 ndjson: flushed",
+	"000: batch 3, checkpoint 3, 4 records of file 1 ndjson: pending",
+	"000: batch 4, checkpoint 4, 5 records of file 1 ndjson: pending",
+	"000: batch 5, checkpoint 5, 4 records of file 1 ndjson: pending",
+	"000: batch 6, checkpoint 6, 4 records of file 1 ndjson: pending",
+	"001: batch 1, checkpoint 1, 6 records of file 1 ndjson: flushed",
+	"001: batch 2, checkpoint 2, 5 records of file 1 ndjson: flushed",
+	"001: batch 3, checkpoint 3, 6 records of file 1 ndjson: pending",
+	"001: batch 4, checkpoint 4, 5 records of file 1 ndjson: pending",
+	"001: batch 5, checkpoint 5, 6 records of file 1 ndjson: pending",
+	"001: batch 6, checkpoint 6, 6 records of file 1 ndjson: pending",
 }
 
 // TestUpgradeJob goes on from what an earlier version left, and ends with each row once,
@@ -277,7 +280,7 @@ func TestNewerFormatIsRefused(t *testing.T) {
 		sum   bool // a checksum is at the end
 		want  error
 	}{
-		"log":        {"log/FORMAT", "walsink log 1", "walsink log 2", false, wal.ErrFormat},
+		"log":        {"log/FORMAT", "walsink log 2", "walsink log 3", false, wal.ErrFormat},
 		"checkpoint": {"checkpoints/checkpoint-*", "walsink checkpoint\n\x01", "walsink checkpoint\n\x02", true, checkpoint.ErrVersion},
 	} {
 		t.Run(name, func(t *testing.T) {
