@@ -253,10 +253,10 @@ func (o *Output) Checkpoint(ctx context.Context, pos []byte) (uint64, error) {
 	if b := o.Barriers(); len(b) > 0 {
 		n = b[0].Checkpoint
 	}
-	if err := o.Seal(ctx, n, pos); err != nil {
+	if err := o.Cut(ctx, n, pos); err != nil {
 		return 0, err
 	}
-	if err := o.Complete(ctx, n); err != nil {
+	if err := o.complete(n, o.log.Checkpoint); err != nil {
 		return 0, err
 	}
 	if o.opts.AckAfterFlush {
@@ -432,7 +432,9 @@ func (l *Lane) seal(n uint64, pos []byte, force bool) (bool, error) {
 // Complete says that checkpoint n is durable everywhere: all batches sealed under
 // it or an earlier one may become visible. It is recorded durably, and does not
 // wait for the store. A repeated or late call changes nothing.
-func (o *Output) Complete(_ context.Context, n uint64) error {
+func (o *Output) Complete(_ context.Context, n uint64) error { return o.complete(n, o.log.Complete) }
+
+func (o *Output) complete(n uint64, write func(n uint64, pos []byte) error) error {
 	upTo, closed := o.sealedUpTo(n)
 	if closed {
 		return ErrClosed
@@ -440,7 +442,7 @@ func (o *Output) Complete(_ context.Context, n uint64) error {
 	if len(upTo) == 0 {
 		return nil
 	}
-	if err := o.log.Complete(n, upTo[len(upTo)-1].Position); err != nil {
+	if err := write(n, upTo[len(upTo)-1].Position); err != nil {
 		return err
 	}
 	o.mu.Lock()

@@ -170,6 +170,8 @@ func (s *badgerStore) sync() error {
 	return nil
 }
 
+func (s *badgerStore) syncValues() error { return firstErr(s.failure(), s.values.sync()) }
+
 // syncFiles syncs the values and then the log of the index or, for a reader, all
 // files. On Linux, the sync of a file is also that of its mappings (msync(2) does the
 // same), and Badger's own Sync would flush the disk once more, for an empty value log.

@@ -53,26 +53,33 @@
 // A key addresses a block of 256 KiB, never a record. A generation is one Badger
 // directory, written once by the process that made it, and removed as a whole
 // when no batch needs it: there are no deletes, no value-log collection and no
-// compaction. It is rotated before its memory table or its value log could fill,
-// so that one Sync of Badger covers all that was written to it. The state of the
-// lanes is carried into the newest generation before an older one is dropped.
+// compaction. It is rotated before its memory table could fill, so that one sync
+// covers all that was written to it. The state of the lanes is carried into the
+// newest generation before an older one is dropped.
 //
 //	state/LOCK            locked, holds the owner's pid
-//	state/FORMAT          "walsink log 1"
+//	state/FORMAT          "walsink log 2"
 //	state/SPARE           blocks for a small generation, if nothing else is left
 //	state/gen-00000007/   MANIFEST, KEYREGISTRY, DISCARD, 000001.vlog, and
 //	                      00001.mem while it is written, 000001.sst after
+//	    BLOCKS            values of 512 bytes or more, one after the other
 //	    SYNCED            the last synced version; late after a power cut, never early
 //	    SEALED            checksums of what a clean close left
 //	state/drop-00000003/  being removed
 //
-// Badger writes through shared mappings of sparse files, which on a full disk is
-// a signal that kills the process. So blocks are taken with fallocate before they
-// are used: the index of a generation and head-room for control entries when it
-// is made, the value log a step ahead of what was promised to Append. While Badger
-// creates or closes a generation it writes where nobody could reserve; the space
-// is set free immediately before, so that only another program that takes the last
-// blocks within these milliseconds can do harm, and the log opens again after it.
+// Badger holds what is small and where in BLOCKS the rest is: its own value log is
+// written through a mapping, at the price of a page fault for each 4 KiB and of two
+// copies. BLOCKS is synced before the index. The value log stays empty; in format 1
+// it held the values.
+//
+// Badger writes its memory table through a shared mapping of a sparse file, which
+// on a full disk is a signal that kills the process. So blocks are taken with
+// fallocate before they are used: the index of a generation and head-room for
+// control entries when it is made, BLOCKS a step ahead of what was promised to
+// Append. While Badger creates or closes a generation it writes where nobody could
+// reserve; the space is set free immediately before, so that only another program
+// that takes the last blocks within these milliseconds can do harm, and the log
+// opens again after it.
 //
 // After a kill the index is in the log of a memory table. Badger does not cut the
 // end of that log for a reader, so the log does, by the same rules. Such a

@@ -159,7 +159,8 @@ func cutValues(path string) error {
 	return nil
 }
 
-// valuesEnd hops over the entries of a value log without reading the values.
+// valuesEnd hops over the entries of a value log, which format 1 used, without
+// reading the values.
 func valuesEnd(r io.ReaderAt, size int64) (int64, error) {
 	var buf [22]byte
 	for at := int64(logHeader); ; {

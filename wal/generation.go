@@ -62,6 +62,18 @@ func (g *generation) sync() error {
 	return g.lost
 }
 
+// syncBlocks makes the values durable that were appended, not the index.
+func (g *generation) syncBlocks() error {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	g.syncing.Lock()
+	defer g.syncing.Unlock()
+	if g.created && g.lost == nil {
+		g.lost = g.st.syncValues()
+	}
+	return g.lost
+}
+
 // syncForeign makes durable what the process before, which was killed, left
 // unsynced: it is there, and what is acknowledged from now on builds on it.
 func (l *Log) syncForeign(g *generation) error {

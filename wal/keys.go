@@ -36,10 +36,10 @@ const (
 )
 
 // entryCost bounds what an entry takes of a generation beyond key and value, in
-// the index and, for a value that goes there, in the value log.
+// the index and, for a value that is not small, in the file of values.
 const entryCost = 192
 
-// inline is the length from which a value goes to the value log.
+// inline is the length from which a value goes to the file of values.
 const inline = 512
 
 func blockKey(dst []byte, id uint64, block uint32) []byte {

@@ -113,7 +113,11 @@ func (m *model) complete() {
 		return
 	}
 	c := rapid.Uint64Range(1, m.next).Draw(m.t, "checkpoint")
-	m.check(m.log.Complete(c, nil))
+	complete := m.log.Complete
+	if rapid.Bool().Draw(m.t, "alone") {
+		complete = m.log.Checkpoint
+	}
+	m.check(complete(c, nil))
 	if c > m.completed {
 		m.acknowledged()
 	}

@@ -35,6 +35,9 @@ type store interface {
 	// sync makes durable what was appended before, for an opened store what another
 	// process appended.
 	sync() error
+	// syncValues makes durable what values of entries that were appended before are
+	// not in the entries themselves, but not the entries.
+	syncValues() error
 	// get appends the value to dst. It fails with errAbsent if there is none.
 	get(key, dst []byte) ([]byte, error)
 	// scan calls fn for each key that begins with kind, in order, with the version
@@ -54,7 +57,7 @@ type entry struct{ key, value []byte }
 // errAbsent says that a store has no such key.
 var errAbsent = errors.New("absent")
 
-// cost is what entries take of the index and of the value log of a generation, at
+// cost is what entries take of the index and of the values of a generation, at
 // most.
 func cost(entries ...entry) (index, values int64) {
 	for _, e := range entries {

@@ -15,10 +15,10 @@ import (
 )
 
 // values is the file of a generation that holds its blocks, and other values that
-// are not small, one after the other. Badger holds where each is. Badger could keep
-// them itself, in its value log; it writes that through a mapping of a sparse file,
-// for which the kernel takes a page fault for each 4 KiB, twice the time of a plain
-// write, and on a full disk a signal that ends the process.
+// are not small, one after the other. Badger holds where each is. It could keep them
+// itself, in its value log; that is written through a mapping of a sparse file, at
+// the price of a page fault for each 4 KiB, two copies, and on a full disk a signal
+// that ends the process.
 //
 // One goroutine at a time appends, one reserves and one syncs, each beside the others
 // and beside those that read.

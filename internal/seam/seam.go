@@ -23,6 +23,8 @@ type Log interface {
 	Completed() (checkpoint uint64, position []byte)
 	// Complete is as in wal.Log.
 	Complete(checkpoint uint64, position []byte) error
+	// Checkpoint is as in wal.Log.
+	Checkpoint(checkpoint uint64, position []byte) error
 	// Sealed is as in wal.Log.
 	Sealed() uint64
 	// SealedEnd is as in wal.Log.

@@ -325,10 +325,22 @@ func (l *log) Complete(n uint64, position []byte) error {
 }
 
 func (l *log) SealDone(n uint64) error {
-	if err := l.write(func(v *view) { v.sealed = max(v.sealed, n) }, true); err != nil {
+	if err := l.writeSealDone(n); err != nil {
 		return err
 	}
 	return l.sync("seal")
+}
+
+func (l *log) writeSealDone(n uint64) error {
+	return l.write(func(v *view) { v.sealed = max(v.sealed, n) }, true)
+}
+
+// Checkpoint syncs once: what a crash leaves is a beginning of the journal.
+func (l *log) Checkpoint(n uint64, position []byte) error {
+	if err := l.writeSealDone(n); err != nil {
+		return err
+	}
+	return l.Complete(n, position)
 }
 
 func (l *log) Sealed() uint64 {
