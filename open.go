@@ -79,7 +79,10 @@ func (o *Output) open(ctx context.Context) error {
 		}
 	}
 	lost := false
-	found, err := o.eng.OpenAll(ctx, names, func(found []committer.Opening) (err error) {
+	found, err := o.eng.OpenAll(ctx, names, func(found []committer.Opening, ledger []sinks.LaneMark) (err error) {
+		if err := o.alone(names, ledger); err != nil {
+			return err
+		}
 		claims := o.claims(names, found)
 		lost, err = o.consider(ctx, claims)
 		for i, c := range claims {
@@ -402,25 +405,38 @@ func (o *Output) recover(ctx context.Context, claims []claim) error {
 	return nil
 }
 
+// alone refuses a ledger with lanes that this output neither has nor is about to have:
+// another process has taken them up since, and has a source position of its own.
+func (o *Output) alone(names []string, ledger []sinks.LaneMark) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, m := range ledger {
+		if o.lanes[m.Lane] == nil && !slices.Contains(names, m.Lane) {
+			return fmt.Errorf("%w: lane %s came into the ledger while it was read; stop one of the two, or give each a sink id of its own", ErrShared, m.LaneID)
+		}
+	}
+	return nil
+}
+
 // unmoved refuses a plan that is of other lanes, or of other marks, than those that were
 // taken over.
 func (o *Output) unmoved(plan committer.Plan) error {
-	marks := make(map[string]sinks.Mark)
-	for _, p := range plan.Lanes {
-		if o.lanes[p.Lane] == nil {
-			return fmt.Errorf("%w: lane %s/%s came into the ledger while it was read; stop one of the two, or give each a sink id of its own", ErrShared, o.id, p.Lane)
-		}
-		marks[p.Lane] = p.Mark
+	marks := make([]sinks.LaneMark, len(plan.Lanes))
+	for i, p := range plan.Lanes {
+		marks[i] = sinks.LaneMark{LaneID: sinks.LaneID{Sink: o.id, Lane: p.Lane}, Mark: p.Mark}
+	}
+	if err := o.alone(nil, marks); err != nil {
+		return err
 	}
 	for _, l := range o.eng.Status() {
-		m, ok := marks[l.Lane]
-		if !ok {
+		i := slices.IndexFunc(marks, func(m sinks.LaneMark) bool { return m.Lane == l.Lane })
+		if i < 0 {
 			return fmt.Errorf("%w: lane %s/%s, which ended with batch %d, is gone; start again, and if the store was not put back just now, see who else writes",
 				ErrMoved, o.id, l.Lane, l.Mark.Seq)
 		}
-		if m.Tip() != l.Mark.Tip() {
+		if marks[i].Tip() != l.Mark.Tip() {
 			return fmt.Errorf("%w: lane %s/%s went from batch %d to batch %d; start again, and if the store was not put back just now, see who else writes",
-				ErrMoved, o.id, l.Lane, l.Mark.Seq, m.Seq)
+				ErrMoved, o.id, l.Lane, l.Mark.Seq, marks[i].Seq)
 		}
 	}
 	return nil

@@ -212,22 +212,23 @@ func TestLedgerThatGrowsDuringOpen(t *testing.T) {
 }
 
 // A restoringSink is put back to an older state before its marks are read for the
-// second time.
+// n-th time.
 type restoringSink struct {
 	*memory.Sink
 	restore func()
-	reads   int
+	n       int
 }
 
 func (s *restoringSink) Marks(ctx context.Context, sink string) ([]sinks.LaneMark, error) {
-	if s.reads++; s.reads == 2 {
+	if s.n--; s.n == 0 {
 		s.restore()
 	}
 	return s.Sink.Marks(ctx, sink)
 }
 
-// A store that is put back between two reads of its marks is noticed before a source goes
-// where the second says and a log where the first does. The next start goes on.
+// A store that is put back between two reads of its marks is noticed before the source
+// goes where the second says and the log where the first does. The next start goes on, as
+// does this one if no lane had been decided about.
 func TestLedgerThatMovesDuringOpen(t *testing.T) {
 	r := newRig(t, 2)
 	out := r.open()
@@ -239,19 +240,35 @@ func TestLedgerThatMovesDuringOpen(t *testing.T) {
 	drain(t, out)
 	closed(t, out)
 	now := r.store.Snapshot()
-	for name, to := range map[string]memory.Snapshot{"older": old, "empty": none, "gone": memory.NewStore().Snapshot()} {
-		t.Run(name, func(t *testing.T) {
-			r := &rig{t: t, dir: filepath.Join(t.TempDir(), "state"), store: memory.NewStore(), lanes: 2}
-			r.blocked.Store(-1)
+	for _, tt := range []struct {
+		name string
+		to   memory.Snapshot
+		keep bool // the fences
+		read int
+		want error
+		lost bool // all that was in is gone, so that the next start asks a person
+	}{
+		{"before the lanes are taken over", old, true, 1, nil, false},
+		{"while they are taken over", old, true, 2, nil, false},
+		{"while they are taken over, fences too", old, false, 2, nil, false},
+		{"after that", old, true, 3, walsink.ErrMoved, false},
+		{"after that, all", none, true, 3, walsink.ErrMoved, true},
+		{"after that, the ledger too", memory.NewStore().Snapshot(), false, 3, walsink.ErrMoved, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, 2)
 			r.store.Restore(now, false)
-			s := &restoringSink{Sink: memory.Open(r.store, memory.Options{}), restore: func() { r.store.Restore(to, name != "gone") }}
-			if _, err := walsink.Open(t.Context(), s, r.options()); !errors.Is(err, walsink.ErrMoved) {
-				t.Fatalf("got %v, want ErrMoved", err)
+			s := &restoringSink{memory.Open(r.store, memory.Options{}), func() { r.store.Restore(tt.to, tt.keep) }, tt.read}
+			out, err := walsink.Open(t.Context(), s, r.options())
+			if !errors.Is(err, tt.want) {
+				t.Fatalf("got %v, want %v", err, tt.want)
 			}
-			if name != "older" { // all that was in is gone: the next start asks a person
+			if tt.lost {
 				return
 			}
-			out := r.open()
+			if err != nil {
+				out = r.open()
+			}
 			r.drive(out, 60, 10)
 			drain(t, out)
 			closed(t, out)
@@ -260,19 +277,51 @@ func TestLedgerThatMovesDuringOpen(t *testing.T) {
 	}
 }
 
-// Another process has taken up a lane since the output was opened.
+// Another process has taken up a lane since the output was opened. A sink that lists its
+// lanes knows that it has taken the others as well.
 func TestLaneOfAnotherProcess(t *testing.T) {
-	r := newRig(t, 1)
-	out := r.open()
+	for name, fenced := range map[string]bool{"listed": true, "not listed": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			sink := sinks.Sink(memory.Open(r.store, memory.Options{}))
+			if !fenced {
+				sink = struct{ sinks.Sink }{sink}
+			}
+			out, err := walsink.Open(t.Context(), sink, r.options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closed(t, out)
+			other := newRig(t, 2)
+			other.store = r.store
+			second := other.open()
+			other.drive(second, 10, 10)
+			drain(t, second)
+			closed(t, second)
+			_, err = out.Lane(t.Context(), lane(1))
+			if fenced && sinks.KindOf(err) != sinks.Fenced || !fenced && !errors.Is(err, walsink.ErrUnknownLane) {
+				t.Fatalf("got %v", err)
+			}
+		})
+	}
+}
+
+// Two processes begin with different lanes. Each would keep its own, with a source position
+// of its own, if it did not see those of the other.
+func TestOtherLanesOfAnotherProcess(t *testing.T) {
+	r := newRig(t, 2)
+	opts := r.options()
+	opts.Lanes = []string{lane(1)}
+	out, err := walsink.Open(t.Context(), memory.Open(r.store, memory.Options{}), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer closed(t, out)
-	other := newRig(t, 2)
-	other.store = r.store
-	second := other.open()
-	other.drive(second, 10, 10)
-	drain(t, second)
-	closed(t, second)
-	if _, err := out.Lane(t.Context(), lane(1)); !errors.Is(err, walsink.ErrUnknownLane) {
-		t.Fatalf("got %v, want ErrUnknownLane", err)
+	if _, _, err := memory.Open(r.store, memory.Options{}).Acquire(t.Context(), r.id(0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Lane(t.Context(), lane(2)); !errors.Is(err, walsink.ErrShared) {
+		t.Fatalf("got %v, want ErrShared", err)
 	}
 }
 

@@ -208,16 +208,25 @@ func (o *Output) Lane(ctx context.Context, name string) (*Lane, error) {
 	if l, err := o.lookUp(name); l != nil || err != nil {
 		return l, err
 	}
-	opening, err := o.eng.Open(ctx, name)
+	names := []string{name}
+	_, err := o.eng.OpenAll(ctx, names, func(found []committer.Opening, ledger []sinks.LaneMark) error {
+		if found[0].Outcome == committer.Resume {
+			return fmt.Errorf("%w: %s/%s; stop the process that wrote them and open the output again, or, if there is none, name the lane in Options.Lanes",
+				ErrUnknownLane, o.id, name)
+		}
+		return o.alone(names, ledger)
+	})
 	if err != nil {
 		return nil, err
 	}
-	if opening.Outcome == committer.Resume {
-		return nil, fmt.Errorf("%w: %s/%s; stop the process that wrote them and open the output again, or, if there is none, name the lane in Options.Lanes",
-			ErrUnknownLane, o.id, name)
-	}
 	return o.addLane(name)
 }
+
+// Held returns nil if at one moment during the call no other process had taken a lane of
+// the output over. [Open] and Lane see to that for the output by itself; it is for those
+// who keep several outputs that belong together, once all of their lanes are open and
+// before anything is completed. A sink that cannot list its lanes is not asked.
+func (o *Output) Held(ctx context.Context) error { return o.eng.Held(ctx) }
 
 // lookUp returns the lane if it is open, nil if it is not.
 func (o *Output) lookUp(name string) (*Lane, error) {

@@ -57,27 +57,28 @@ func New(sink sinks.Sink, id string, log Log, opts Options) (*Committer, error) 
 	return c, nil
 }
 
-// acquire takes the lane over, with the retries of a flush.
-func (c *Committer) acquire(ctx context.Context, id sinks.LaneID) (sinks.Lane, sinks.Mark, error) {
+// patiently makes a call of the store for a lane, with the retries of a flush. What it was
+// about is for the log.
+func (c *Committer) patiently(ctx context.Context, id sinks.LaneID, what string, do func(context.Context) error) error {
 	for attempt := 1; ; attempt++ {
 		call, cancel := context.WithTimeout(ctx, c.opts.MarkTimeout)
-		handle, mark, err := c.sink.Acquire(call, id)
+		err := do(call)
 		cancel()
 		if err == nil {
-			return handle, mark, nil
+			return nil
 		}
 		kind := sinks.KindOf(err)
 		if kind == sinks.Permanent || c.opts.MaxAttempts > 0 && attempt >= c.opts.MaxAttempts {
-			return nil, mark, err
+			return err
 		}
 		wait := backoff(c.opts.RetryMin, c.opts.RetryMax, attempt)
 		if f := c.opts.Observer.Retrying; f != nil { // it says so
 			f(id.Lane, Retry{Kind: kind, Err: err, Wait: wait, Attempt: attempt})
 		} else {
-			c.opts.Logger.Warn("lane not acquired, trying again", "lane", id.Lane, "attempt", attempt, "kind", kind.String(), "error", err, "wait", wait.Round(time.Millisecond))
+			c.opts.Logger.Warn(what+", trying again", "lane", id.Lane, "attempt", attempt, "kind", kind.String(), "error", err, "wait", wait.Round(time.Millisecond))
 		}
 		if !c.sleep(ctx, wait) {
-			return nil, mark, errors.Join(c.ended(ctx), err)
+			return errors.Join(c.ended(ctx), err)
 		}
 	}
 }
@@ -95,7 +96,7 @@ func (c *Committer) newLane(id sinks.LaneID, handle sinks.Lane, mark sinks.Mark)
 	head, _, _ := c.log.Head(key)
 	l := &lane{
 		c: c, id: id, key: key, info: c.info, opts: c.opts, log: c.opts.Logger.With("lane", id.Lane), ctx: c.ctx,
-		handle: handle, mark: mark, src: newSource(c.log, key), notes: make(map[uint64]note), opened: head.Seq,
+		handle: handle, fence: mark.Fence, mark: mark, src: newSource(c.log, key), notes: make(map[uint64]note), opened: head.Seq,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), changed: make(chan struct{}),
 		status: LaneStatus{Lane: id.Lane, State: StateIdle, Mark: mark},
 	}

@@ -92,7 +92,9 @@
 // barriers are forced; a [Replay] compares the records of a lane that come again
 // with what its ledger remembers. [Committer.OpenAll] decides about all lanes before
 // it changes one, so that a refusal that comes from all of them together changes
-// nothing either.
+// nothing either; and it does not go on before all were its own at one moment, so that
+// of two that start at once one goes on from what the other has written. Else each could
+// keep some of the lanes, and end one checkpoint at two positions.
 //
 // # A batch that cannot be read
 //

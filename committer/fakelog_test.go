@@ -63,6 +63,16 @@ func (f *fakeLog) add(key string, checkpoint uint64, recs ...string) {
 	f.finish(key, checkpoint)
 }
 
+// addAt is add with a position.
+func (f *fakeLog) addAt(key string, checkpoint uint64, position string, recs ...string) {
+	f.seal(key, checkpoint, recs...)
+	f.mu.Lock()
+	l := f.lane(key)
+	l.sealed[len(l.sealed)-1].Position = []byte(position)
+	f.mu.Unlock()
+	f.finish(key, checkpoint)
+}
+
 // seal appends and seals a batch at position "p<checkpoint>".
 func (f *fakeLog) seal(key string, checkpoint uint64, recs ...string) record.Batch {
 	f.mu.Lock()

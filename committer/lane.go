@@ -28,6 +28,7 @@ type lane struct {
 	log  *slog.Logger
 
 	handle sinks.Lane
+	fence  uint64 // under which the lane was taken over; it does not change
 	mark   sinks.Mark
 	src    *source
 	todo   []record.Batch  // what the log was found to hold beyond the mark; may be the beginning of it

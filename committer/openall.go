@@ -25,10 +25,17 @@ func (c *Committer) Open(ctx context.Context, name string) (Opening, error) {
 // OpenAll is Open for lanes that belong together: all are taken over and decided
 // about, and check, which may be nil, has seen what was decided, in the order of
 // names, before anything changes. It may make Resume of Connected: what the log holds
-// of that lane is set aside then, and the source goes to the mark. After a refusal of one
-// lane, or an error of check, which is returned as it is, no lane is open, and nothing
-// has changed but fences.
-func (c *Committer) OpenAll(ctx context.Context, names []string, check func([]Opening) error) ([]Opening, error) {
+// of that lane is set aside then, and the source goes to the mark. It is given the
+// ledger as well, as it was read when all were taken over; nil if the sink is no
+// [sinks.Ledger]. After a refusal of one lane, or an error of check, which is returned as
+// it is, no lane is open, and nothing has changed but fences.
+//
+// Of two that open the same lanes at once, in the same order, one gets all and the other
+// is fenced: the lanes are compared with the store after the last was taken over. Who
+// has the first one takes the others again, until they are its own at one moment; who
+// has lost the first, or a lane that is open, gives up. So nobody flushes who does not
+// have all. Open lanes are compared only if the sink is a Ledger.
+func (c *Committer) OpenAll(ctx context.Context, names []string, check func(found []Opening, ledger []sinks.LaneMark) error) ([]Opening, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
@@ -38,17 +45,23 @@ func (c *Committer) OpenAll(ctx context.Context, names []string, check func([]Op
 			c.release(f)
 		}
 	}()
-	openings := make([]Opening, 0, len(names))
 	for _, name := range names {
 		f, err := c.candidate(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		found = append(found, f)
-		openings = append(openings, f.Opening)
+	}
+	ledger, err := c.hold(ctx, found, check != nil)
+	if err != nil {
+		return nil, err
+	}
+	openings := make([]Opening, len(found))
+	for i, f := range found {
+		openings[i] = f.Opening
 	}
 	if check != nil {
-		if err := check(openings); err != nil {
+		if err := check(openings, ledger); err != nil {
 			return nil, err
 		}
 	}
@@ -85,21 +98,44 @@ func (c *Committer) candidate(ctx context.Context, name string) (*candidate, err
 	if err := f.id.Validate(); err != nil {
 		return nil, fmt.Errorf("open lane: %w", err)
 	}
-	err := c.reserve(name)
-	if err != nil {
+	if err := c.reserve(name); err != nil {
 		return nil, fmt.Errorf("open lane %s: %w", f.id, err)
 	}
-	if f.handle, f.stored, err = c.acquire(ctx, f.id); err == nil {
+	if err := c.take(ctx, f); err != nil {
+		c.release(f)
+		return nil, err
+	}
+	return f, nil
+}
+
+// take acquires the lane of a candidate, perhaps once more, and decides about it.
+func (c *Committer) take(ctx context.Context, f *candidate) error {
+	c.letGo(f)
+	err := c.patiently(ctx, f.id, "lane not acquired", func(ctx context.Context) (err error) {
+		f.handle, f.stored, err = c.sink.Acquire(ctx, f.id)
+		return err
+	})
+	if err == nil {
 		crash.Point(crash.FenceRaised)
 		v := viewOf(c.log, f.id.String())
 		f.verdict, f.skipped = decide(v, f.stored, c.opts), v.covered(f.stored)
 		err = f.err
 	}
 	if err != nil {
-		c.release(f)
-		return nil, fmt.Errorf("open lane %s: %w", f.id, err)
+		return fmt.Errorf("open lane %s: %w", f.id, err)
 	}
-	return f, nil
+	return nil
+}
+
+// letGo closes the handle of a candidate.
+func (c *Committer) letGo(f *candidate) {
+	if f.handle == nil {
+		return
+	}
+	if err := f.handle.Close(); err != nil {
+		c.opts.Logger.Warn("lane not released", "lane", f.id.Lane, "error", err)
+	}
+	f.handle = nil
 }
 
 func (c *Committer) reserve(name string) error {
@@ -120,11 +156,7 @@ func (c *Committer) release(f *candidate) {
 	if f.begun {
 		return
 	}
-	if f.handle != nil {
-		if err := f.handle.Close(); err != nil {
-			c.opts.Logger.Warn("lane not released", "lane", f.id.Lane, "error", err)
-		}
-	}
+	c.letGo(f)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.lanes, f.id.Lane)

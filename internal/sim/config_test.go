@@ -120,9 +120,6 @@ func (c *config) drawFaults(r *rand.Rand) {
 		}
 	}
 	c.faults[c.loss] = true
-	if c.rescale { // a sink id that is new to two owners of different lanes is not kept apart
-		delete(c.faults, secondOwner)
-	}
 	if c.person() && c.loss == rolledBack {
 		c.retain = -1 // else the store has lost what only it had
 	}
