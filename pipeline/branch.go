@@ -181,8 +181,14 @@ func (j *job) openOutputs(ctx context.Context, restored Restored) error {
 		if err != nil {
 			return err
 		}
-		if r, ok := j.outs[i].(Resumer); ok && !j.p.stateful() {
+		r, ok := j.outs[i].(Resumer)
+		switch {
+		case ok && !j.p.stateful():
 			restored.Completed = max(restored.Completed, r.Last())
+		case ok: // a refusal comes before the next output completes the checkpoint
+			if err := new(branch).join(j.p.Outputs[i].Name, r, restored.Checkpoint, restored.Position); err != nil {
+				return err
+			}
 		}
 	}
 	if len(fresh) == 0 {

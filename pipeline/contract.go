@@ -113,6 +113,15 @@ type Watcher interface {
 	Err() error
 }
 
+// A Holder is an optional ability of an Output: knowing whether another process has taken
+// its lanes over.
+type Holder interface {
+	// Held returns nil if at one moment during the call all open lanes were its own. A
+	// pipeline with state asks all of several outputs when their lanes are open: else two
+	// processes that begin at once could have one output each.
+	Held(ctx context.Context) error
+}
+
 // A Guarantor is an optional ability of an Output: declaring what its store makes
 // of a replayed flush. An Output without it is taken as at-least-once.
 type Guarantor interface {

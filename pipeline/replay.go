@@ -238,7 +238,22 @@ func (j *job) workers(ctx context.Context, outs []int, l layout, route Route) ([
 			}
 		}
 	}
-	return workers, nil
+	return workers, j.held(ctx, outs)
+}
+
+// held makes sure that outputs with one position have one owner.
+func (j *job) held(ctx context.Context, outs []int) error {
+	if !j.p.stateful() || len(outs) < 2 {
+		return nil
+	}
+	for _, i := range outs {
+		if h, ok := j.outs[i].(Holder); ok {
+			if err := h.Held(ctx); err != nil {
+				return fmt.Errorf("output %s: %w", j.p.Outputs[i].Name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // lanes opens lane i at the outputs that have it: all have the first n.

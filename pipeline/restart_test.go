@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -266,5 +267,89 @@ func TestForeignPosition(t *testing.T) {
 	short := statelessPipeline(store, nil, recs[:50], 1)
 	if _, err := short.Run(t.Context()); !errors.Is(err, committer.ErrForeignPosition) {
 		t.Error(err)
+	}
+}
+
+// TestOutputBehindIsRefusedFirst: an output that cannot go on from the stored checkpoint is
+// refused before another one completes that checkpoint, and so can no longer go on from the
+// one before.
+func TestOutputBehindIsRefusedFirst(t *testing.T) {
+	recs := numbers("a", 600, 5)
+	behind, other, storage := newFakeStore(), newFakeStore(), &checkpoint.Memory{}
+	opened := 0
+	run := func(recs []string) error {
+		p := countPipeline(behind, storage, recs)
+		p.Outputs = append(p.Outputs, Sink{Name: "other", Open: func(_ context.Context, r Restored) (Output, error) {
+			opened++
+			return other.open(r)
+		}})
+		_, err := p.Run(t.Context())
+		return err
+	}
+	if err := run(recs[:300]); err != nil {
+		t.Fatal(err)
+	}
+	behind.down = true
+	if err := run(recs); err == nil {
+		t.Fatal("drained a store that is down")
+	}
+	behind.down = false
+	behind.wipe()
+	before := opened
+	if err := run(recs); !errors.Is(err, committer.ErrStateBehind) || opened != before {
+		t.Fatalf("got %v, and the other output was opened %d times", err, opened-before)
+	}
+}
+
+// A heldOutput is an output whose lanes another process takes over when asked.
+type heldOutput struct {
+	*fakeOutput
+	held func() error
+}
+
+func (o heldOutput) Held(context.Context) error { return o.held() }
+
+var errTaken = errors.New("taken over")
+
+// TestOutputsHaveOneOwner: a pipeline with state and several outputs reads nothing if
+// another process has one of them.
+func TestOutputsHaveOneOwner(t *testing.T) {
+	recs := numbers("a", 100, 5)
+	for _, taken := range []string{"", "out", "other"} {
+		t.Run(taken, func(t *testing.T) {
+			stores := map[string]*fakeStore{"out": newFakeStore(), "other": newFakeStore()}
+			p := countPipeline(stores["out"], &checkpoint.Memory{}, recs)
+			p.Outputs = nil
+			for _, name := range []string{"out", "other"} {
+				p.Outputs = append(p.Outputs, Sink{Name: name, Open: func(_ context.Context, r Restored) (Output, error) {
+					o, err := stores[name].open(r)
+					return heldOutput{o, func() error {
+						if len(o.lanes) == 0 {
+							t.Error("asked before the lanes were open")
+						}
+						if name == taken {
+							return errTaken
+						}
+						return nil
+					}}, err
+				}})
+			}
+			_, err := p.Run(t.Context())
+			if taken == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkCounts(t, sortedCounts(stores["other"].all()), recs)
+				return
+			}
+			if !errors.Is(err, errTaken) || !strings.Contains(err.Error(), "output "+taken) {
+				t.Fatalf("got %v", err)
+			}
+			for name, s := range stores {
+				if n := len(s.all()); n > 0 {
+					t.Errorf("output %s has %d records", name, n)
+				}
+			}
+		})
 	}
 }

@@ -41,6 +41,7 @@ var (
 	_ Aborter   = (*landing)(nil)
 	_ Watcher   = (*landing)(nil)
 	_ Guarantor = (*landing)(nil)
+	_ Holder    = (*landing)(nil)
 )
 
 func (l *landing) Lane(ctx context.Context, name string) (Lane, error) {

@@ -106,6 +106,7 @@ type landing interface {
 	pipeline.Aborter
 	pipeline.Watcher
 	pipeline.Guarantor
+	pipeline.Holder
 	io.Closer
 }
 
