@@ -19,6 +19,7 @@ import (
 var (
 	seeds = flag.Uint64("sim.seeds", 0, "number of seeds TestSimulation runs; 0 means the usual number")
 	only  = flag.Uint64("sim.seed", 0, "the first seed; alone, the only one")
+	part  = flag.Uint64("sim.range", 0, "which range of -sim.seeds seeds TestSimulation runs, from 0")
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,7 +53,7 @@ func TestSimulation(t *testing.T) {
 	case *only != 0 && *seeds == 0:
 		first, n = *only, 1
 	case *seeds != 0:
-		first, n = max(*only, 1), *seeds
+		first, n = max(*only, 1)+*part**seeds, *seeds
 	}
 	if testing.Short() && *seeds == 0 {
 		n = min(n, usual/5)

@@ -126,6 +126,39 @@ func TestFailureIsKeptUntilItPasses(t *testing.T) {
 	}
 }
 
+// A slice whose seeds are ranges goes on with the next one when one has failed, and counts
+// those that have passed; it ends when too many have. The next start repeats what failed,
+// and runs none twice that has passed.
+func TestRangesFailApart(t *testing.T) {
+	dir, docs := t.TempDir(), docs(t)
+	mended := filepath.Join(t.TempDir(), "mended")
+	s := apart(script(t, "ranges", 100, "echo $WALSINK_SEED >> "+filepath.Join(dir, "seeds")+"\n"+good+
+		"\n[ $WALSINK_SEED != 2 -a $WALSINK_SEED -lt 5 -o -e "+mended+" ]\n"))
+	for i, want := range []struct {
+		budget, cycles int
+		seeds          string
+	}{
+		{100, 30, "1 2 3 4 5 6 7 8"}, // 2, 5, 6, 7 and 8 fail
+		{7, 100, "1 2 3 4 5 6 7 8 2 5 6 7 8 9 10"},
+	} {
+		r, _ := newRunner(dir, s)
+		if ok, err := r.campaign(t.Context(), runs(want.budget), docs); err != nil || ok != (i == 1) {
+			t.Fatalf("start %d ended with %v, %v", i, ok, err)
+		}
+		seeds, err := os.ReadFile(filepath.Join(dir, "seeds"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, _ := summary(t, docs)
+		if got := strings.Join(strings.Fields(string(seeds)), " "); got != want.seeds || sum.Slices[0].Figures.Cycles != want.cycles {
+			t.Fatalf("start %d: seeds %s, %d cycles", i, got, sum.Slices[0].Figures.Cycles)
+		}
+		if err := os.WriteFile(mended, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // What is lost or duplicated, and a run without figures, is a failure even if the
 // command says that it has passed.
 func TestNotOK(t *testing.T) {

@@ -4,9 +4,10 @@
 //	campaign [-budget 1h] [-seed 1] [-dir out/campaign] [-docs docs] [-only text]
 //
 // It goes on where it stopped when it is started again with the same directory, and
-// the figures add up. Run r of a slice has the seed that is given, plus r. A slice
-// that fails is left out until the next start, which repeats it first, with its
-// seed; its output stays in the directory. The summary goes to campaign.json and,
+// the figures add up. The runs of a slice have ascending seeds, from the one that is
+// given. A slice that fails is left out until the next start, which repeats it first,
+// with its seed; its output stays in the directory. One whose seeds are ranges, as those
+// of the simulation, goes on with the next range, and is left out when five have failed. The summary goes to campaign.json and,
 // as a table, into reliability.md of the -docs directory.
 //
 // It exits with 1 if a record was lost or duplicated, or a slice has failed, a

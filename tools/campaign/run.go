@@ -42,14 +42,14 @@ type runner struct {
 	out    io.Writer
 
 	runs   []run
-	failed map[string]bool // slices that failed since the start
+	failed map[string]int // runs that failed since the start, by slice
 }
 
 func (r *runner) journal() string { return filepath.Join(r.dir, "journal") }
 
 // open reads the journal. A last line that is cut is no run.
 func (r *runner) open() error {
-	r.failed = map[string]bool{}
+	r.failed = map[string]int{}
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return err
 	}
@@ -91,7 +91,8 @@ func (r *runner) keep(one run) error {
 
 // runAll runs slices as long as more says so and ctx has not ended. What has failed, and has
 // not passed with the same seed since, is repeated first; then comes, each time, the
-// slice that is furthest from its goal. One that fails is left out from then on.
+// slice that is furthest from its goal. One that fails is left out from then on, or, if
+// its seeds are ranges, when so many have failed.
 func (r *runner) runAll(ctx context.Context, more func() bool) error {
 	again := r.unresolved()
 	for ctx.Err() == nil && more() {
@@ -99,11 +100,11 @@ func (r *runner) runAll(ctx context.Context, more func() bool) error {
 		var seed uint64
 		if len(again) > 0 {
 			s, seed, again = r.find(again[0].Slice), again[0].Seed, again[1:]
-			if s == nil || r.failed[s.name] || !strings.Contains(s.name, r.only) {
+			if s == nil || r.leftOut(s) || !strings.Contains(s.name, r.only) {
 				continue
 			}
 		} else if s = r.next(); s != nil {
-			seed = r.seed + uint64(len(r.of(s.name)))
+			seed = r.fresh(s.name)
 		} else {
 			return nil
 		}
@@ -144,7 +145,7 @@ func (r *runner) run(ctx context.Context, s slice, seed uint64) error {
 	if one.Passed {
 		fmt.Fprintf(r.out, "ok    %s: %d %s (%.0f s)\n", s.name, one.Figures.Cycles, s.unit, one.Seconds)
 	} else {
-		r.failed[s.name] = true
+		r.failed[s.name]++
 		fmt.Fprintf(r.out, "FAIL  %s (%.0f s, %s); to repeat it:\n      %s\n", s.name, one.Seconds, log, command)
 	}
 	return r.keep(one)
@@ -188,13 +189,25 @@ func (s slice) figures(log []byte) (sum campaign.Figures, err error) {
 	return sum, err
 }
 
+// fresh is the first seed that the slice has not run with.
+func (r *runner) fresh(name string) uint64 {
+	seed := r.seed
+	for _, one := range r.of(name) {
+		seed = max(seed, one.Seed+1)
+	}
+	return seed
+}
+
+// leftOut reports whether the slice has failed too often since the start.
+func (r *runner) leftOut(s *slice) bool { return r.failed[s.name] >= max(s.fail, 1) }
+
 // next is the slice that is furthest from its goal, of those that have not failed.
 func (r *runner) next() (found *slice) {
 	least := 0.0
 	for i := range r.plan {
 		s := &r.plan[i]
 		share := float64(r.sum(s.name).Cycles) / float64(s.goal)
-		if strings.Contains(s.name, r.only) && !r.failed[s.name] && (found == nil || share < least) {
+		if strings.Contains(s.name, r.only) && !r.leftOut(s) && (found == nil || share < least) {
 			found, least = s, share
 		}
 	}
