@@ -129,6 +129,7 @@ func TestEveryOperationFailsOnce(t *testing.T) {
 		sticky bool
 	}{{"io", errInjected, false}, {"device gone", errInjected, true}, {"no space", ErrNoSpace, true}, {"no space once", ErrNoSpace, false}} {
 		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
 			for n := 1; ; n++ {
 				if n > 1000 {
 					t.Fatal("no end of operations")

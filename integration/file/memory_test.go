@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/walsink/walsink/internal/campaign"
 )
 
 // plainBuild is the command without the race detector, which takes several times
@@ -100,11 +102,12 @@ func (m *memoryLimit) hold(r *rig) {
 // included, which is the least that is supported.
 func TestB22SmallMemory(t *testing.T) {
 	var in *input
-	for _, megabytes := range []int64{256, 512, 2048} {
+	sizes := []int64{256}
+	if campaign.Long() {
+		sizes = append(sizes, 512, 2048)
+	}
+	for _, megabytes := range sizes {
 		t.Run(fmt.Sprintf("%d MB", megabytes), func(t *testing.T) {
-			if testing.Short() && megabytes > 256 {
-				return
-			}
 			r := newRig(t, plainBuild)
 			if in == nil {
 				in = newInput(t, filepath.Join(binDir, "million.ndjson"), 1_000_000)
