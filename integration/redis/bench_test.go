@@ -3,7 +3,7 @@ package redis_test
 import (
 	"context"
 	"fmt"
-	"strings"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -22,10 +22,17 @@ const benchRecords = 10_000
 // BenchmarkSteady compares a pipeline of the client library, which guarantees
 // nothing, with a flush of the same commands in a steady state.
 func BenchmarkSteady(b *testing.B) {
-	value := strings.Repeat("v", 100)
+	text := rand.New(rand.NewPCG(1, 1))
+	value := func() string { // of 100 bytes, another one each time, as real ones are
+		b := make([]byte, 100)
+		for i := range b {
+			b[i] = byte('a' + text.IntN(26))
+		}
+		return string(b)
+	}
 	for name, command := range map[string]func(i int) redis.Command{
-		"set":    func(i int) redis.Command { return redis.Command{"SET", fmt.Sprint("key:", i), value} },
-		"hset":   func(i int) redis.Command { return redis.Command{"HSET", fmt.Sprint("key:", i), "payload", value} },
+		"set":    func(i int) redis.Command { return redis.Command{"SET", fmt.Sprint("key:", i), value()} },
+		"hset":   func(i int) redis.Command { return redis.Command{"HSET", fmt.Sprint("key:", i), "payload", value()} },
 		"incrby": func(i int) redis.Command { return redis.Command{"INCRBY", fmt.Sprint("n:", i%1000), "1"} },
 	} {
 		b.Run(name, func(b *testing.B) {

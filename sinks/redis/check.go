@@ -46,12 +46,12 @@ func (s *Sink) validate(v *view, rec string) error {
 
 // ownKeys refuses a record that touches the ledger.
 func (s *Sink) ownKeys(v *view) error {
-	for spec, args := range v.commands() {
-		for key := range spec.keys(args) {
-			if strings.HasPrefix(key, s.opts.Prefix) {
-				return fmt.Errorf("%w: %s of a key of the ledger (prefix %q)", ErrCommand, args[0], s.opts.Prefix)
-			}
+	start := 0
+	for i, end := range v.ends {
+		if args := v.args[start:end]; v.spec[i].touches(args, s.opts.Prefix) {
+			return fmt.Errorf("%w: %s of a key of the ledger (prefix %q)", ErrCommand, args[0], s.opts.Prefix)
 		}
+		start = end
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -14,11 +13,16 @@ import (
 
 // A chunk is one script call of a flush.
 type chunk struct {
-	args  []any // what follows the digest of the script
+	args  []any // the call, but for the items, which go to place itemsArg
+	items pack
 	nonce string
 	units int // see pace
 	cmd   *goredis.Cmd
 }
+
+// itemsArg is the place of the items in a call of the script: behind its name and
+// digest, the number of keys, the keys, and 13 arguments.
+const itemsArg = 3 + 3 + 13
 
 // A slab holds strings at fixed addresses, so that a pointer to one can be an
 // argument without an allocation.
@@ -66,13 +70,8 @@ type cutter struct {
 
 	open   *chunk   // being filled; nil if none
 	begun  bool     // it names the batch
-	count  *string  // number of records in the run at its end; nil if there is none
-	n      int      // the same
-	op     string   // what the run is
-	width  int      // arguments of its commands, the name included
-	name   string   // of the last command
-	argc   int      // its arguments
-	same   int      // commands before it that had both
+	run    run      // at its end
+	like   likeness // of the commands so far
 	chunks []*chunk // those that are full
 	bad    []sinks.Reject
 	free   []*chunk
@@ -82,7 +81,7 @@ type cutter struct {
 func (c *cutter) begin(l *lane, step *sinks.Step) {
 	c.lane, c.step, c.tip = l, step, tipOf(step.Prev)
 	c.batch, c.bad = 0, c.bad[:0]
-	c.name, c.argc, c.same = "", 0, 0
+	c.like.reset()
 	c.records = step.Next.Records - uint64(step.Records)
 	c.dead = step.Next.Dead - uint64(len(step.Dead))
 	c.flush = newNonce()
@@ -98,6 +97,7 @@ func (c *cutter) release() {
 	c.close()
 	c.free = append(c.free, c.chunks...)
 	c.chunks, c.step = c.chunks[:0], nil
+	c.like.reset()
 	c.slab.reset()
 	for _, ch := range c.free {
 		clear(ch.args)
@@ -105,12 +105,21 @@ func (c *cutter) release() {
 	}
 }
 
-// add puts one more argument into the open chunk.
-func (c *cutter) add(args ...string) {
-	for _, a := range args {
-		c.open.args = append(c.open.args, c.slab.put(a))
+// arg puts one more argument into the open chunk.
+func (c *cutter) arg(a string) { c.open.args = append(c.open.args, c.slab.put(a)) }
+
+// add puts one more item into the open chunk.
+func (c *cutter) add(items ...string) {
+	for _, s := range items {
+		if !c.open.items.text(s) {
+			c.open.items.flag(true)
+			c.arg(s)
+		}
 	}
 }
+
+// number puts a number as one more item into the open chunk.
+func (c *cutter) number(n int) { c.open.items.number(n) }
 
 // need makes room for units more in a chunk that names the batch.
 func (c *cutter) need(units int) error {
@@ -130,7 +139,9 @@ func (c *cutter) need(units int) error {
 		return fmt.Errorf("batch %d: %w", b.Seq, err)
 	}
 	chain := b.Chain().String()
-	c.add("B", strconv.Itoa(c.batch), strconv.FormatUint(b.Checkpoint, 10), string(batch), chain)
+	c.add("B")
+	c.number(c.batch)
+	c.add(strconv.FormatUint(b.Checkpoint, 10), string(batch), chain)
 	c.tip.part, c.begun = chain, true
 	return nil
 }
@@ -142,18 +153,24 @@ func (c *cutter) start() {
 	} else {
 		c.open = new(chunk)
 	}
-	*c.open = chunk{args: c.open.args[:0], nonce: newNonce()}
+	*c.open = chunk{args: c.open.args[:0], items: c.open.items, nonce: newNonce()}
+	c.open.items.reset()
 	l := c.lane
 	c.open.args = append(c.open.args, "evalsha", l.sink.scripts.flush.sha, 3)
 	part := c.tip.part
 	if c.tip.done == 0 && !c.pinned() {
 		part = ""
 	}
-	c.add(l.keys.mark, l.keys.audit, l.keys.dead,
+	for _, a := range [...]string{
+		l.keys.mark, l.keys.audit, l.keys.dead,
 		c.open.nonce, strconv.FormatUint(l.fence, 10), l.owner, l.session,
 		c.tip.chain, part, strconv.FormatUint(c.tip.done, 10), c.flush, strconv.Itoa(c.step.Tolerate),
-		strconv.FormatUint(c.records, 10), strconv.FormatUint(c.dead, 10), strconv.Itoa(l.sink.opts.AuditRows), c.at)
-	c.begun, c.count = false, nil
+		strconv.FormatUint(c.records, 10), strconv.FormatUint(c.dead, 10), strconv.Itoa(l.sink.opts.AuditRows), c.at,
+	} {
+		c.arg(a)
+	}
+	c.open.args = append(c.open.args, nil) // itemsArg
+	c.begun, c.run = false, run{}
 }
 
 // pinned reports whether the mark shows the batch in progress though none of its
@@ -166,29 +183,21 @@ func (c *cutter) close() {
 		return
 	}
 	c.seal()
+	c.open.args[itemsArg] = c.open.items.bytes()
 	c.chunks = append(c.chunks, c.open)
 	c.open = nil
 }
 
-// seal ends a run of equal commands.
-func (c *cutter) seal() {
-	if c.count != nil {
-		*c.count = strconv.Itoa(c.n)
-		c.count = nil
-	}
-}
-
-// run adds the records of a run. Once one was found that is no record, the rest
+// take adds the records of a run. Once one was found that is no record, the rest
 // of the step is only looked through for more.
-func (c *cutter) run(r sinks.Run) error {
+func (c *cutter) take(r sinks.Run) error {
 	text := string(r.Block.Payload())
-	suspect := strings.Contains(text, c.lane.sink.opts.Prefix)
 	for i := range r.Block.Len() {
 		n := len(r.Block.Record(i))
 		rec := text[:n]
 		text = text[n:]
 		err := c.view.parse(rec)
-		if err == nil && suspect {
+		if err == nil {
 			err = c.lane.sink.ownKeys(&c.view)
 		}
 		if err != nil {
@@ -217,57 +226,6 @@ func (c *cutter) record(size int) error {
 	c.tip.done++
 	c.records++
 	return nil
-}
-
-// sameAfter is how many commands of one kind in a row make it worth while to name
-// them once.
-const sameAfter = 8
-
-// single adds a record of one command to the run at the end of the chunk, or
-// begins another one.
-func (c *cutter) single() {
-	args := c.view.args
-	if c.same++; args[0] != c.name || len(args) != c.argc {
-		c.name, c.argc, c.same = args[0], len(args), 0
-	}
-	op := "C"
-	switch {
-	case c.same >= sameAfter && c.name == "SET" && c.argc == 3:
-		op = "S"
-	case c.same >= sameAfter:
-		op = "N"
-	}
-	if c.count == nil || c.op != op || c.width != c.argc {
-		c.beginRun(op)
-	}
-	if op != "C" {
-		args = args[1:]
-	}
-	c.add(args...)
-	c.n++
-}
-
-// beginRun begins a run of commands.
-func (c *cutter) beginRun(op string) {
-	c.seal()
-	c.op, c.width, c.n = op, c.argc, 0
-	c.add(op, "")
-	c.count, _ = c.open.args[len(c.open.args)-1].(*string)
-	if op != "S" {
-		c.add(strconv.Itoa(c.argc))
-	}
-	if op == "N" {
-		c.add(c.name)
-	}
-}
-
-func (c *cutter) multi() {
-	c.seal()
-	c.add("M", strconv.Itoa(len(c.view.ends)))
-	for _, args := range c.view.commands() {
-		c.add(strconv.Itoa(len(args)))
-		c.add(args...)
-	}
 }
 
 // letter adds a record that was found bad before.

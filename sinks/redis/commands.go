@@ -112,6 +112,19 @@ func (s keySpec) keys(args []string) iter.Seq[string] {
 	}
 }
 
+// touches reports whether a key of a command that fits begins with prefix.
+func (s keySpec) touches(args []string, prefix string) bool {
+	if s == oneKey { // as nearly all are
+		return strings.HasPrefix(args[1], prefix)
+	}
+	for key := range s.keys(args) {
+		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
 // more returns the keys that are not at fixed places.
 func (s keySpec) more(args []string) []string {
 	if s.numkeys > 0 {

@@ -41,7 +41,10 @@
 // The mark of a lane is a hash. A chunk of a flush is one script call: if the mark's
 // owner is ours and its tip is the one the chunk builds on, each command is applied
 // with its error caught, and the mark is moved, over whole batches, into the middle
-// of one, or up to a record that failed. Nothing of a record is ever script text.
+// of one, or up to a record that failed. Nothing of a record is ever script text:
+// the commands are one argument in MessagePack, which the server's Lua reads, and
+// long values are arguments behind it. What commands in a row have in common, their
+// name or the fields of a hash, is sent once.
 // The chunks of a step are sent in one go; one that fails stops those behind it,
 // since they find another tip. The size of a chunk follows the time that the server
 // measures, so that it is kept for about Options.ChunkTime.

@@ -98,7 +98,7 @@ func (f *flush) run(ctx context.Context, run sinks.Run) error {
 		return f.invalid(ctx, fmt.Errorf("run of batch %d begins at record %d, want batch %d record %d",
 			run.Batch, run.First, f.cut.batch, f.cut.tip.done))
 	}
-	if err := f.cut.run(run); err != nil {
+	if err := f.cut.take(run); err != nil {
 		return f.invalid(ctx, err)
 	}
 	return nil

@@ -98,11 +98,11 @@ func TestTypedCommands(t *testing.T) {
 	}
 }
 
-// TestPlantedLines keeps the planted bugs in step with the script.
-func TestPlantedLines(t *testing.T) {
-	for _, line := range []string{moved, fenced, apply, store} {
-		if !strings.Contains(flushSource, line) {
-			t.Errorf("the flush script has no line %q", line)
+// TestPlantedParts keeps the planted bugs in step with the script.
+func TestPlantedParts(t *testing.T) {
+	for _, part := range []string{moved, fenced, apply, store} {
+		if !strings.Contains(flushSource, part) {
+			t.Errorf("the flush script has no %q", part)
 		}
 	}
 }

@@ -41,11 +41,11 @@ func newScript(source string) *script {
 // scripts are those of one sink.
 type scripts struct{ flush, own, home, slot, override *script }
 
-// Lines of the flush script that planted bugs change.
+// Parts of the flush script that planted bugs change.
 const (
 	moved  = "return {nonce, 'moved'}"
 	fenced = "return {nonce, 'fenced', m[1]}"
-	apply  = "call(unpack(ARGV, i, i + argc - 1))"
+	apply  = "call(unpack("
 	store  = "redis.call('HSET', KEYS[1], unpack(set))"
 )
 
@@ -55,7 +55,7 @@ func newScripts() scripts {
 		flush = strings.NewReplacer(moved, "nonce = nonce", fenced, "nonce = nonce").Replace(flush)
 	}
 	if plant.Active(plant.RedisLedgerLate) {
-		flush = strings.ReplaceAll(flush, apply, "1")
+		flush = strings.ReplaceAll(flush, apply, "type(unpack(")
 	}
 	return scripts{
 		flush: newScript(flush), own: newScript(ownSource), home: newScript(homeSource), slot: newScript(slotSource),

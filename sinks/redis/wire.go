@@ -166,7 +166,12 @@ func (v *view) command(b string) (string, error) {
 	start := len(v.args)
 	for range argc {
 		var n int
-		if n, b, ok = uvarint(b, len(b)); !ok || n > len(b) {
+		if b != "" && b[0] < 0x80 { // as nearly all are
+			n, b = int(b[0]), b[1:]
+		} else if n, b, ok = uvarint(b, len(b)); !ok {
+			return "", fmt.Errorf("%w: length of an argument", ErrRecord)
+		}
+		if n > len(b) {
 			return "", fmt.Errorf("%w: length of an argument", ErrRecord)
 		}
 		v.args = append(v.args, b[:n])

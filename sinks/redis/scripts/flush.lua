@@ -5,15 +5,18 @@
 --
 -- KEYS: mark, audit list, dead letter stream
 -- ARGV: nonce, fence, owner, session, chain, partial chain, done, flush id,
---       tolerated, records, dead, audit rows, time, then items from FIRST on:
+--       tolerated, records, dead, audit rows, time, items, long items...
+-- The items are a MessagePack array. A long one comes behind it, in the order of
+-- the values true that stand for them:
 --   B index checkpoint batch chain        the batch that follows
 --   C count argc args...                  count records of one command each
---   N count argc name args...             the same, all of one name, which comes once
+--   T count argc form args...             the same, all of one form: argc arguments, with
+--                                         false for those that come with each record
 --   S count (key value)...                count records of SET key value
 --   M count (argc args...)...             one record of count commands
 --   D field code reason record            a record already known as bad
 --   E head audit                          the batch ends
-local FIRST = 14
+local ITEMS = 14
 local nonce, call, type, unpack = ARGV[1], redis.pcall, type, unpack
 
 local m = call('HMGET', KEYS[1], 'f', 'o', 's', 'c', 'b', 'd', 'u', 'y', 'z', 'k', 'r', 'p', 'w', 'a')
@@ -33,6 +36,13 @@ for i, want in ipairs({'list', 'stream'}) do
 end
 local started = call('TIME')
 if started.err then return {nonce, 'refused', started.err} end
+local items, long = cmsgpack.unpack(ARGV[ITEMS]), ITEMS
+for i = 1, #ARGV > ITEMS and #items or 0 do
+  if items[i] == true then
+    long = long + 1
+    items[i] = ARGV[long]
+  end
+end
 -- The first write: a server that takes no writes says so here, before any record.
 local w = call('HINCRBY', KEYS[1], 'w', 1)
 if type(w) == 'table' then return {nonce, 'refused', w.err} end
@@ -90,13 +100,11 @@ local function uvarint(n)
   return s .. string.char(n)
 end
 
--- The wire form of a command, for the dead letters: name, if it is not the first
--- argument, and the argc arguments from i on.
-local function wire(i, argc, name)
-  local t = {uvarint(argc)}
-  if name then t = {uvarint(argc + 1), uvarint(#name), name} end
-  for j = i, i + argc - 1 do t[#t + 1] = uvarint(#ARGV[j]); t[#t + 1] = ARGV[j] end
-  return table.concat(t)
+-- The wire form of a command, argc arguments of t from i on, for the dead letters.
+local function wire(t, i, argc)
+  local w = {uvarint(argc)}
+  for j = i, i + argc - 1 do w[#w + 1] = uvarint(#t[j]); w[#w + 1] = t[j] end
+  return table.concat(w)
 end
 
 local function reject(err, record)
@@ -106,59 +114,73 @@ local function reject(err, record)
   rejects[#rejects + 1] = {index, done, err}
 end
 
-local i, top = FIRST, #ARGV
+-- What to stop at after the only command of a record has failed; nothing if it is a
+-- dead letter now.
+local function fatal(err, t, i, argc)
+  if not tolerated(err) then return err end
+  return reject(err, '\1' .. wire(t, i, argc))
+end
+
+-- Most answers, to be found out faster than by their type.
+local fine = {[0] = true, true}
+
+local i, top = 1, #items
 while i <= top do
-  local op = ARGV[i]
+  local op = items[i]
   if op == 'C' then
-    local count, argc = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+    local count, argc = items[i + 1], items[i + 2]
     i = i + 3
     for _ = 1, count do
-      local r = call(unpack(ARGV, i, i + argc - 1))
-      if type(r) == 'table' and r.err then
-        if not tolerated(r.err) then return stop(r.err) end
-        local lost = reject(r.err, '\1' .. wire(i, argc))
-        if lost then return stop(lost) end
-      else
+      local r = call(unpack(items, i, i + argc - 1))
+      if fine[r] or type(r) ~= 'table' or not r.err then
         records = records + 1
+      else
+        local err = fatal(r.err, items, i, argc)
+        if err then return stop(err) end
       end
       done, i = done + 1, i + argc
     end
-  elseif op == 'N' then
-    local count, argc, name = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]) - 1, ARGV[i + 3]
-    i = i + 4
+  elseif op == 'T' then
+    local count, argc = items[i + 1], items[i + 2]
+    local cmd, place, n = {}, {}, 0
+    for j = 1, argc do
+      cmd[j] = items[i + 2 + j]
+      if not cmd[j] then n = n + 1; place[n] = j end
+    end
+    i = i + 3 + argc
     for _ = 1, count do
-      local r = call(name, unpack(ARGV, i, i + argc - 1))
-      if type(r) == 'table' and r.err then
-        if not tolerated(r.err) then return stop(r.err) end
-        local lost = reject(r.err, '\1' .. wire(i, argc, name))
-        if lost then return stop(lost) end
-      else
+      for j = 1, n do cmd[place[j]] = items[i + j - 1] end
+      local r = call(unpack(cmd, 1, argc))
+      if fine[r] or type(r) ~= 'table' or not r.err then
         records = records + 1
+      else
+        local err = fatal(r.err, cmd, 1, argc)
+        if err then return stop(err) end
       end
-      done, i = done + 1, i + argc
+      done, i = done + 1, i + n
     end
   elseif op == 'S' then
-    local left = tonumber(ARGV[i + 1])
+    local left = items[i + 1]
     i = i + 2
     while left > 0 do
       -- MSET either does all of it or nothing, and fails for no key's sake.
       local n = math.min(left, 500)
-      local r = call('MSET', unpack(ARGV, i, i + 2 * n - 1))
+      local r = call('MSET', unpack(items, i, i + 2 * n - 1))
       if r.err then
         n = 1
-        r = call('SET', ARGV[i], ARGV[i + 1])
+        r = call('SET', items[i], items[i + 1])
         if r.err then return stop(r.err) end
       end
       records, done, left, i = records + n, done + n, left - n, i + 2 * n
     end
   elseif op == 'M' then
-    local count, body, failed = tonumber(ARGV[i + 1]), {}, nil
+    local count, body, failed = items[i + 1], {}, nil
     i = i + 2
     local skip = applied
     for j = 1, count do
-      local argc = tonumber(ARGV[i])
+      local argc = items[i]
       if not failed and j > skip then
-        local r = call(unpack(ARGV, i + 1, i + argc))
+        local r = call(unpack(items, i + 1, i + argc))
         if type(r) == 'table' and r.err then
           if not tolerated(r.err) then return stop(r.err) end
           failed = r.err
@@ -166,7 +188,7 @@ while i <= top do
           applied = j
         end
       end
-      if room > 0 then body[j] = wire(i + 1, argc) end
+      if room > 0 then body[j] = wire(items, i + 1, argc) end
       i = i + argc + 1
     end
     local lost = failed and reject(failed, uvarint(count) .. table.concat(body))
@@ -174,16 +196,16 @@ while i <= top do
     if not failed then records = records + 1 end
     done, applied = done + 1, 0
   elseif op == 'D' then
-    local lost = letter(applied, ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+    local lost = letter(applied, items[i + 1], items[i + 2], items[i + 3], items[i + 4])
     if lost then return stop(lost) end
     done, applied, i = done + 1, 0, i + 5
   elseif op == 'B' then
-    index, checkpoint, batch, id = tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
+    index, checkpoint, batch, id = items[i + 1], items[i + 2], items[i + 3], items[i + 4]
     i = i + 5
   else
-    local r = keep > 0 and call('RPUSH', KEYS[2], nbad .. ':' .. ARGV[i + 2])
+    local r = keep > 0 and call('RPUSH', KEYS[2], nbad .. ':' .. items[i + 2])
     if type(r) == 'table' then return stop(r.err) end
-    head, chain, ended = ARGV[i + 1], id, true
+    head, chain, ended = items[i + 1], id, true
     done, applied, bad, nbad, pinned, batch, id = 0, 0, '', 0, '', '', ''
     i = i + 3
   end

@@ -1,0 +1,162 @@
+package redis_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/walsink/walsink/integration/servers"
+	"github.com/walsink/walsink/sinks/redis"
+)
+
+// TestArguments flushes commands with arguments of all lengths, in series that have
+// more or less in common, and compares the store with one that got the same commands
+// from the client library.
+func TestArguments(t *testing.T) {
+	addr := servers.Redis(t)
+	c, plain := connect(t, addr), connectWith(t, &goredis.Options{Addr: addr, DB: 1})
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			if err := c.FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			in := newInput("0")
+			w := writer{rnd: rand.New(rand.NewPCG(seed, 1))}
+			for range 2 {
+				var recs [][]byte
+				for len(recs) < 250 {
+					for _, cmds := range w.series() {
+						recs = append(recs, rec(t, cmds...))
+						apply(t, plain, cmds)
+					}
+				}
+				in.raw(recs...)
+			}
+			chunk := []time.Duration{1, time.Millisecond, time.Second}[seed%3]
+			lane, mark := acquire(t, open(t, c, redis.Options{ChunkTime: chunk}), in.id)
+			in.finish(t, lane, mark)
+			compare(t, c, plain)
+		})
+	}
+}
+
+// TestManyShortArguments has chunks of more than a mebibyte.
+func TestManyShortArguments(t *testing.T) {
+	addr := servers.StartRedis(t, "--proto-max-bulk-len", "1mb").Addr()
+	c, plain := connect(t, addr), connectWith(t, &goredis.Options{Addr: addr, DB: 1})
+	in := newInput("0")
+	var cmds []redis.Command
+	for i := range 30_000 {
+		cmds = append(cmds, redis.Command{"RPUSH", fmt.Sprint("list", i%50), strings.Repeat(fmt.Sprint(i%10), 120), strings.Repeat("x", i%100)})
+	}
+	in.batch(t, cmds...)
+	apply(t, plain, cmds)
+	lane, mark := acquire(t, open(t, c, redis.Options{ChunkTime: time.Minute}), in.id)
+	in.finish(t, lane, mark)
+	compare(t, c, plain)
+}
+
+// A writer thinks of commands.
+type writer struct{ rnd *rand.Rand }
+
+// text is one of few texts of a random length.
+func (w writer) text() string {
+	n := []int{0, 1, 5, 31, 32, 100, 127, 128, 129, 255, 256, 1000, 20_000}[min(w.rnd.IntN(40), w.rnd.IntN(13))]
+	return strings.Repeat(string(rune(w.rnd.IntN(256))), n)
+}
+
+// series returns up to 30 records of alike commands.
+func (w writer) series() (recs [][]redis.Command) {
+	kind, many := w.rnd.IntN(5), w.rnd.IntN(8) == 0
+	key, value := fmt.Sprint(kind, "-", w.rnd.IntN(20)), w.text()
+	for range 1 + w.rnd.IntN(30) {
+		if w.rnd.IntN(12) == 0 {
+			key = fmt.Sprint(kind, "-", w.rnd.IntN(20))
+		}
+		if w.rnd.IntN(3) > 0 {
+			value = w.text()
+		}
+		cmd := []redis.Command{
+			{"SET", key, value}, {"HSET", key, "a", value, fmt.Sprint("f", w.rnd.IntN(9)), value}, {"RPUSH", key, value, "end"},
+			{"INCRBY", key, fmt.Sprint(w.rnd.IntN(3))}, {"SADD", key, value},
+		}[kind]
+		rec := []redis.Command{cmd}
+		if many {
+			rec = append(rec, redis.Command{"APPEND", "log", value}, redis.Command{"HINCRBY", "counts", fmt.Sprint(kind), "1"})
+		}
+		recs = append(recs, rec)
+	}
+	return recs
+}
+
+// apply runs commands through the client library.
+func apply(t testing.TB, c *goredis.Client, cmds []redis.Command) {
+	t.Helper()
+	p := c.Pipeline()
+	for _, cmd := range cmds {
+		args := make([]any, len(cmd))
+		for i, a := range cmd {
+			args[i] = a
+		}
+		p.Do(t.Context(), args...)
+	}
+	if _, err := p.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// compare compares all keys but those of the ledger.
+func compare(t testing.TB, got, want *goredis.Client) {
+	t.Helper()
+	g, w := contents(t, got), contents(t, want)
+	if len(w) == 0 || !slices.Equal(slices.Sorted(maps.Keys(g)), slices.Sorted(maps.Keys(w))) {
+		t.Fatalf("keys %q, want %q", slices.Sorted(maps.Keys(g)), slices.Sorted(maps.Keys(w)))
+	}
+	for k, v := range w {
+		if !slices.Equal(g[k], v) {
+			t.Errorf("key %s: %.200q, want %.200q", k, g[k], v)
+		}
+	}
+}
+
+// contents is what the keys hold, in an order that does not depend on the store.
+func contents(t testing.TB, c *goredis.Client) map[string][]string {
+	t.Helper()
+	all := make(map[string][]string)
+	for _, key := range c.Keys(t.Context(), "*").Val() {
+		if strings.HasPrefix(key, "walsink:") {
+			continue
+		}
+		var err error
+		switch kind := c.Type(t.Context(), key).Val(); kind {
+		case "string":
+			var s string
+			s, err = c.Get(t.Context(), key).Result()
+			all[key] = []string{s}
+		case "list":
+			all[key], err = c.LRange(t.Context(), key, 0, -1).Result()
+		case "set":
+			all[key], err = c.SMembers(t.Context(), key).Result()
+			slices.Sort(all[key])
+		case "hash":
+			var m map[string]string
+			m, err = c.HGetAll(t.Context(), key).Result()
+			for f, v := range m {
+				all[key] = append(all[key], f+"="+v)
+			}
+			slices.Sort(all[key])
+		default:
+			t.Fatalf("key %s is a %q", key, kind)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
