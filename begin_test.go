@@ -1,10 +1,12 @@
 package walsink_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 
 	"github.com/walsink/walsink"
+	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/memory"
 	"github.com/walsink/walsink/wal"
 )
@@ -140,4 +142,39 @@ func TestCompletedElsewhere(t *testing.T) {
 		closed(t, out)
 		r.check(c.want, false)
 	}
+}
+
+// A countingSink counts how often its marks are read.
+type countingSink struct {
+	*memory.Sink
+	reads int
+}
+
+func (s *countingSink) Marks(ctx context.Context, sink string) ([]sinks.LaneMark, error) {
+	s.reads++
+	return s.Sink.Marks(ctx, sink)
+}
+
+// The lanes that a job begins with are opened together, so that the ledger is read twice,
+// however many they are. They are not opened for a sink id that is known: one that is new
+// would hold up the others, as the one that is least far.
+func TestNewLanes(t *testing.T) {
+	r := newRig(t, 4)
+	opts := r.options()
+	opts.Lanes, opts.NewLanes = []string{}, opts.Lanes
+	for i := range 2 {
+		s := &countingSink{Sink: memory.Open(r.store, memory.Options{})}
+		out, err := walsink.Open(t.Context(), s, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(out.Status().Lanes); n != 4 || s.reads != 2 {
+			t.Errorf("start %d: %d lanes, %d reads, want 4 and 2", i, n, s.reads)
+		}
+		r.drive(out, 40+40*i, 10)
+		drain(t, out)
+		closed(t, out)
+		opts.NewLanes = append(opts.NewLanes, lane(4))
+	}
+	r.check(80, false)
 }

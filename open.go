@@ -70,6 +70,9 @@ func (o *Output) open(ctx context.Context) error {
 		return ErrNew
 	}
 	names := slices.Concat(o.opts.Lanes, o.known(marks))
+	if fresh {
+		names = append(names, o.opts.NewLanes...)
+	}
 	slices.Sort(names)
 	names = slices.Compact(names)
 	begun := fresh && o.opts.Begin != nil && o.opts.Begin.Checkpoint > 0

@@ -63,6 +63,10 @@ type Options struct {
 	// Lanes are opened by Open, in addition to those that log and store know.
 	// Default: DefaultLane alone.
 	Lanes []string
+	// NewLanes are opened by Open as well if neither log nor ledger knows the sink id: the
+	// lanes that a job begins with. The ledger is read once for all that are opened
+	// together, and once for each that is opened by [Output.Lane].
+	NewLanes []string
 	// Log configures the write-ahead log in Dir.
 	Log wal.Options
 	// Flush configures the flush engine.
@@ -91,8 +95,8 @@ type Options struct {
 	// It leaves the sink open then, for another Open.
 	RefuseNew bool
 	// Begin is where a sink id begins that neither log nor ledger knows: Position is that
-	// of the output, and checkpoints rise from there. The ledger has it, for all of Lanes,
-	// when Open returns. Nil: at the beginning of the source.
+	// of the output, and checkpoints rise from there. The ledger has it, for all of Lanes
+	// and NewLanes, when Open returns. Nil: at the beginning of the source.
 	Begin *Barrier
 	// Logger gets what an operator may want to know. Default: slog.Default().
 	Logger *slog.Logger

@@ -205,11 +205,15 @@ func (j *job) openOutputs(ctx context.Context, restored Restored) error {
 		case begin == nil || s.Start == StartBeginning:
 		case s.Start == StartNow:
 			told.Begin, told.Checkpoint, told.Position = begin, 0, nil
-		default:
-			return fmt.Errorf("%w: output %s: another output is at checkpoint %d; say whether it begins at the beginning or now",
-				ErrNewOutput, s.Name, begin.Checkpoint)
+		default: // another process may have begun it since
+			told.RefuseNew = true
 		}
-		if err := j.openOutput(ctx, i, told); err != nil {
+		err := j.openOutput(ctx, i, told)
+		if errors.Is(err, walsink.ErrNew) {
+			return fmt.Errorf("%w: output %s: another output is at checkpoint %d; say whether it begins at the beginning or now",
+				ErrNewOutput, j.p.Outputs[i].Name, begin.Checkpoint)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/walsink/walsink"
 	"github.com/walsink/walsink/checkpoint"
 	"github.com/walsink/walsink/committer"
 	"github.com/walsink/walsink/internal/campaign"
@@ -191,6 +192,28 @@ func TestOutputGoesAndComesBack(t *testing.T) {
 	}
 	f.check("two", 0, 200)
 	if err := f.run(1000, both()...); err != nil {
+		t.Fatal(err)
+	}
+	f.check("one", 0, 1000)
+	f.check("two", 0, 1000)
+}
+
+// TestBegunByAnother: an output that was new when it was looked at, and is not any more
+// when the others are open, goes on where another process has brought it.
+func TestBegunByAnother(t *testing.T) {
+	f := newFork(t, numbers("a", 1000, 7))
+	if err := f.run(500, f.sink("one", 0), f.sink("two", 0)); err != nil {
+		t.Fatal(err)
+	}
+	two := f.sink("two", 0)
+	open, looks := two.Open, 0
+	two.Open = func(ctx context.Context, r Restored) (Output, error) {
+		if looks++; looks == 1 {
+			return nil, walsink.ErrNew
+		}
+		return open(ctx, r)
+	}
+	if err := f.run(1000, f.sink("one", 0), two); err != nil {
 		t.Fatal(err)
 	}
 	f.check("one", 0, 1000)

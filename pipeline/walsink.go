@@ -17,10 +17,7 @@ func Walsink(name string, sink sinks.Sink, opts walsink.Options, encode func(dst
 			opts.Restored = &walsink.Barrier{Checkpoint: r.Checkpoint, Position: r.Position}
 		}
 		opts.Flush.Stateful = opts.Flush.Stateful || r.Stateful
-		opts.Completed, opts.RefuseNew, opts.Begin = r.Completed, r.RefuseNew, r.Begin
-		if r.Begin != nil {
-			opts.Lanes = r.Lanes
-		}
+		opts.Completed, opts.RefuseNew, opts.Begin, opts.NewLanes = r.Completed, r.RefuseNew, r.Begin, r.Lanes
 		out, err := walsink.Open(ctx, sink, opts)
 		if err != nil {
 			return nil, err
