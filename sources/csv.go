@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/walsink/walsink/internal/jsontext"
 )
 
 // table is CSV or TSV with a header, quoted as RFC 4180 says. Each row becomes a
@@ -193,12 +195,20 @@ func (t *table) quoted(b []byte, i int, lines *int) ([]byte, int, error) {
 
 const hexDigits = "0123456789abcdef"
 
+// plain marks the bytes that stand for themselves in a string.
+var plain = func() (t [256]bool) {
+	for c := 0x20; c < 256; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return t
+}()
+
 // appendString appends s, which is UTF-8, as a JSON string.
 func appendString(dst, s []byte) []byte {
 	dst = append(dst, '"')
 	start := 0
 	for i := 0; i < len(s); i++ {
-		for i+8 <= len(s) && special(binary.LittleEndian.Uint64(s[i:])) == 0 {
+		for i+8 <= len(s) && jsontext.Special(binary.LittleEndian.Uint64(s[i:])) == 0 {
 			i += 8
 		}
 		if i >= len(s) || plain[s[i]] {

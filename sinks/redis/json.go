@@ -10,33 +10,46 @@ import (
 // errDocument says that a line is not one JSON object.
 var errDocument = errors.New("want one JSON object")
 
-// members ranges over the members of an object in text that json.Valid has
-// passed: names as they are written, in quotes, and values. There are none if it
+// members ranges over the members of an object in text that is valid: names as they are written, in quotes, and values. There are none if it
 // is not an object.
 func members(text []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
-		rest := bytes.TrimLeft(text, space)
+		rest := skip(text, 0)
 		if len(rest) == 0 || rest[0] != '{' {
 			return
 		}
-		rest = bytes.TrimLeft(rest[1:], space)
+		rest = skip(rest[1:], 0)
 		for len(rest) > 0 && rest[0] == '"' {
 			n := skipString(rest)
 			name := rest[:n]
-			rest = bytes.TrimLeft(rest[n:], space+":")
+			rest = skip(rest[n:], ':')
 			n = skipValue(rest)
 			if !yield(name, rest[:n]) {
 				return
 			}
-			rest = bytes.TrimLeft(rest[n:], space+",")
+			rest = skip(rest[n:], ',')
 		}
 	}
 }
 
-const space = " \t\r\n"
+// skip returns b without the white space and the separator at its front.
+func skip(b []byte, separator byte) []byte {
+	for i, c := range b {
+		switch c {
+		case separator, ' ', '\t', '\r', '\n':
+		default:
+			return b[i:]
+		}
+	}
+	return nil
+}
 
 // skipString returns the length of the string at the start of b.
 func skipString(b []byte) int {
+	end := bytes.IndexByte(b[1:], '"') + 1
+	if end > 0 && bytes.IndexByte(b[1:end], '\\') < 0 {
+		return end + 1
+	}
 	for i := 1; i < len(b); i++ {
 		switch b[i] {
 		case '\\':
@@ -50,14 +63,14 @@ func skipString(b []byte) int {
 
 // skipValue returns the length of the value at the start of b.
 func skipValue(b []byte) int {
+	if len(b) > 0 && b[0] == '"' {
+		return skipString(b)
+	}
 	depth := 0
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
 		case '"':
 			i += skipString(b[i:]) - 1
-			if depth == 0 {
-				return i + 1
-			}
 		case '{', '[':
 			depth++
 		case '}', ']':

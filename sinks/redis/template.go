@@ -3,10 +3,11 @@ package redis
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/walsink/walsink/internal/jsontext"
 )
 
 // A Spec describes what becomes of a JSON document. Key, Value, Field and Score
@@ -106,7 +107,7 @@ func NewTemplate(spec Spec) (*Template, error) {
 // dst. After an error dst is as it was.
 func (t *Template) Append(dst, doc []byte) ([]byte, error) {
 	doc = bytes.TrimSpace(doc)
-	if !json.Valid(doc) || len(doc) == 0 || doc[0] != '{' {
+	if !jsontext.Valid(doc) || len(doc) == 0 || doc[0] != '{' {
 		return dst, fmt.Errorf("redis template: %w", errDocument)
 	}
 	t.out, t.buf = append(t.out[:0], []byte(t.op)), t.buf[:0]
@@ -144,6 +145,7 @@ type pattern struct {
 type part struct {
 	text string
 	path []string // nil for literal text
+	name []string // the path as one name, with dots in it
 }
 
 // parse cuts the text into parts.
@@ -172,7 +174,7 @@ func (p *pattern) parse() error {
 				return fmt.Errorf("%q: brace without its pair; write {{ for a brace", p.text)
 			}
 			flush()
-			p.parts = append(p.parts, part{path: strings.Split(name, "."), text: name})
+			p.parts = append(p.parts, part{path: strings.Split(name, "."), name: []string{name}, text: name})
 			s = rest
 		case s[0] == '}':
 			return fmt.Errorf("%q: brace without its pair; write }} for a brace", p.text)
@@ -195,7 +197,7 @@ func (p *pattern) append(dst, doc []byte) ([]byte, error) {
 			dst = append(dst, part.text...)
 			continue
 		}
-		value := find(doc, []string{part.text}) // a name with dots in it
+		value := find(doc, part.name)
 		if value == nil {
 			value = find(doc, part.path)
 		}
