@@ -20,7 +20,7 @@ func (fo *follower) find(m fileMark) error {
 	}
 	here := err == nil && fo.tracked(info, m.path) == nil
 	if here && sameFile(info, m) {
-		if err := fo.add(m.path, m, false); !errors.Is(err, ErrReplaced) {
+		if err := fo.add(m.path, m, false); !elsewhere(err) {
 			return err
 		}
 	}
@@ -28,7 +28,7 @@ func (fo *follower) find(m fileMark) error {
 		return err
 	}
 	if here && !sameFile(info, m) {
-		if err := fo.add(m.path, m, false); !errors.Is(err, ErrReplaced) {
+		if err := fo.add(m.path, m, false); !elsewhere(err) {
 			return err
 		}
 	}
@@ -39,6 +39,10 @@ func (fo *follower) find(m fileMark) error {
 		"file", m.path, "offset", m.off)
 	return nil
 }
+
+// elsewhere reports whether the file under a path is not the one that is looked for, or
+// was renamed between the look at it and its opening.
+func elsewhere(err error) bool { return errors.Is(err, ErrReplaced) || errors.Is(err, fs.ErrNotExist) }
 
 func sameFile(info fs.FileInfo, m fileMark) bool {
 	dev, ino := fileID(info)
@@ -60,7 +64,7 @@ func (fo *follower) findMoved(m fileMark) (bool, error) {
 			continue
 		}
 		path := filepath.Join(filepath.Dir(m.path), e.Name())
-		if err := fo.add(path, m, true); errors.Is(err, ErrReplaced) || errors.Is(err, fs.ErrNotExist) {
+		if err := fo.add(path, m, true); elsewhere(err) {
 			continue
 		} else if err != nil {
 			return false, err
@@ -83,7 +87,7 @@ func (fo *follower) findCopy(m fileMark, before *tail) (bool, error) {
 			continue
 		}
 		err := fo.add(g.path, m, true)
-		if errors.Is(err, ErrReplaced) || errors.Is(err, fs.ErrNotExist) {
+		if elsewhere(err) {
 			continue
 		}
 		if err != nil {
