@@ -269,14 +269,14 @@ func (o *Output) settle() error {
 			return fmt.Errorf("%w: the state was restored from checkpoint %d, checkpoint %d is complete here; restore the newer one, or start over under another sink id",
 				committer.ErrStateBehind, r.Checkpoint, done)
 		}
-		if sealed := o.log.Sealed(); sealed < r.Checkpoint {
+		if !o.hasSealed(r.Checkpoint) {
 			o.opts.Logger.Warn("the log does not have the checkpoint that the state was restored from",
-				"output", o.id, "restored", r.Checkpoint, "sealed", sealed, "completed", done)
+				"output", o.id, "restored", r.Checkpoint, "completed", done)
 		} else if err := o.log.Complete(r.Checkpoint, r.Position); err != nil {
 			return err
 		}
 	}
-	if n := o.opts.Completed; n > done && o.log.Sealed() >= n && !o.repeating() {
+	if n := o.opts.Completed; n > done && o.hasSealed(n) && !o.repeating() {
 		_, end := o.log.Completed()
 		if p, ok := o.log.SealedEnd(n); ok {
 			end = p
@@ -286,6 +286,14 @@ func (o *Output) settle() error {
 		}
 	}
 	return o.log.Truncate()
+}
+
+// hasSealed reports whether the log has what was sealed for a checkpoint that is not
+// complete there. It does not if the checkpoint was forgotten and a later one was sealed
+// in its place.
+func (o *Output) hasSealed(checkpoint uint64) bool {
+	first, last := o.log.Sealed()
+	return first <= checkpoint && checkpoint <= last
 }
 
 // repeating reports whether the run before ended while it repeated checkpoints. Of

@@ -150,27 +150,31 @@ func (l *Log) writeSealDone(checkpoint uint64) error {
 	if err := l.failure(); err != nil {
 		return err
 	}
-	c := completeState{era: l.complete.era, checkpoint: checkpoint}
-	if !c.above(&l.ended) {
+	sealed := sealedState{era: l.complete.era, first: checkpoint, last: checkpoint}
+	if !sealed.above(&l.ended) {
 		return nil
 	}
+	if l.ended.era == sealed.era && l.ended.last > 0 {
+		sealed.first = l.ended.first
+	}
 	l.turnOver()
-	if _, err := l.control(normal, entry{[]byte{kindSealed}, c.encode()}); err != nil {
+	if _, err := l.control(normal, entry{[]byte{kindSealed}, sealed.encode()}); err != nil {
 		return fmt.Errorf("seal checkpoint %d: %w", checkpoint, err)
 	}
-	l.ended = c
+	l.ended = sealed
 	return nil
 }
 
-// Sealed returns the highest checkpoint that SealDone was told of since the log
-// was made, or since the last Rewind, or since a Truncate that forgot any.
-func (l *Log) Sealed() uint64 {
+// Sealed returns the first and the last checkpoint that SealDone was told of since the
+// log was made, or since the last Rewind, or since a Truncate that forgot any; zeros if
+// there is none. A checkpoint before the first may have been sealed, and is forgotten.
+func (l *Log) Sealed() (first, last uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended.era != l.complete.era {
-		return 0
+		return 0, 0
 	}
-	return l.ended.checkpoint
+	return l.ended.first, l.ended.last
 }
 
 // SealedEnd returns the position of the newest batch that was sealed under a
@@ -229,7 +233,7 @@ func (l *Log) truncate() error {
 		return &Damage{Generation: l.suspect, Block: -1, Err: errors.New("the completed checkpoint may be lost; " + wayOut)}
 	}
 	var entries []entry
-	if l.ended.era == l.complete.era && l.ended.checkpoint > l.complete.checkpoint {
+	if l.ended.era == l.complete.era && l.ended.last > l.complete.checkpoint {
 		// What was sealed under them is forgotten: a new era, before any batch.
 		c := l.complete
 		c.era++

@@ -17,7 +17,7 @@ import (
 //	'K' lane                      how far the lane is committed
 //	'L' lane                      the state of the lane
 //	'N' batch id u64              the note of a batch
-//	'S'                           the highest checkpoint that all lanes have sealed
+//	'S'                           the checkpoints that all lanes have sealed
 //	'V' batch id u64              the batch is void
 //
 // A batch id is unique in the log: the number of the generation in which the
@@ -251,7 +251,7 @@ func (s *committedState) decode(b []byte) error {
 	return d.done()
 }
 
-// A completeState is what is stored under 'C' and 'S'. Of several, the one with the highest
+// A completeState is what is stored under 'C'. Of several, the one with the highest
 // era counts, then the one with the highest checkpoint.
 type completeState struct {
 	era        uint64 // raised by Rewind
@@ -272,5 +272,26 @@ func (s *completeState) encode() []byte {
 func (s *completeState) decode(b []byte) error {
 	d := decode(b)
 	s.era, s.checkpoint, s.position = d.uint(), d.uint(), d.bytes(record.MaxPosition)
+	return d.done()
+}
+
+// A sealedState is what is stored under 'S': the first and the last checkpoint that was
+// sealed in an era. In logs of before it was noted, first is 0. Of several, the one with
+// the highest era counts, then the one with the highest last.
+type sealedState struct{ era, first, last uint64 }
+
+// above reports whether s replaces o.
+func (s *sealedState) above(o *sealedState) bool {
+	return s.era > o.era || s.era == o.era && s.last > o.last
+}
+
+func (s *sealedState) encode() []byte {
+	b := binary.AppendUvarint(begin(), s.era)
+	return finish(binary.AppendUvarint(binary.AppendUvarint(b, s.last), s.first))
+}
+
+func (s *sealedState) decode(b []byte) error {
+	d := decode(b)
+	s.era, s.last, s.first = d.uint(), d.uint(), d.uint()
 	return d.done()
 }

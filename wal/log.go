@@ -43,7 +43,7 @@ type Log struct {
 	counter    uint32                 // of the last batch id
 	complete   completeState
 	completing completeState     // the highest that was written; complete once it is synced
-	ended      completeState     // the highest that SealDone was told of
+	ended      sealedState       // what SealDone was told of
 	voids      map[uint64]uint64 // void batches, with the generation of their footer
 	promised   int64             // value bytes promised to open blocks
 	open       int               // open blocks, including those the writer has

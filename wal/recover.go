@@ -127,12 +127,12 @@ func (r *recovery) entry(g *generation, key, value []byte, loose bool) error {
 			r.l.complete = c
 		}
 	case kindSealed:
-		var c completeState
-		if err := c.decode(value); err != nil {
+		var s sealedState
+		if err := s.decode(value); err != nil {
 			return err
 		}
-		if c.above(&r.l.ended) {
-			r.l.ended = c
+		if s.above(&r.l.ended) {
+			r.l.ended = s
 		}
 	case kindLane:
 		var s laneState

@@ -26,7 +26,7 @@ type Log interface {
 	// Checkpoint is as in wal.Log.
 	Checkpoint(checkpoint uint64, position []byte) error
 	// Sealed is as in wal.Log.
-	Sealed() uint64
+	Sealed() (first, last uint64)
 	// SealedEnd is as in wal.Log.
 	SealedEnd(checkpoint uint64) (position []byte, ok bool)
 	// SealDone is as in wal.Log.

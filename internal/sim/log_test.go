@@ -39,6 +39,7 @@ type view struct {
 	lanes    map[string]*laneView
 	done     uint64 // completed checkpoint
 	position []byte
+	first    uint64 // first and last that were sealed
 	sealed   uint64
 }
 
@@ -332,7 +333,12 @@ func (l *log) SealDone(n uint64) error {
 }
 
 func (l *log) writeSealDone(n uint64) error {
-	return l.write(func(v *view) { v.sealed = max(v.sealed, n) }, true)
+	return l.write(func(v *view) {
+		if v.sealed == 0 {
+			v.first = n
+		}
+		v.sealed = max(v.sealed, n)
+	}, true)
 }
 
 // Checkpoint syncs once: what a crash leaves is a beginning of the journal.
@@ -343,10 +349,10 @@ func (l *log) Checkpoint(n uint64, position []byte) error {
 	return l.Complete(n, position)
 }
 
-func (l *log) Sealed() uint64 {
+func (l *log) Sealed() (first, last uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.view.sealed
+	return l.view.first, l.view.sealed
 }
 
 func (l *log) SealedEnd(n uint64) (position []byte, ok bool) {
@@ -371,7 +377,7 @@ func (l *log) Truncate() error {
 	l.mu.Unlock()
 	err := l.write(func(v *view) {
 		if v.sealed > v.done {
-			v.sealed = 0
+			v.first, v.sealed = 0, 0
 		}
 		for _, lv := range v.lanes {
 			lv.batches = slices.DeleteFunc(slices.Clone(lv.batches), func(b *batch) bool { return b.Checkpoint > v.done })
@@ -396,7 +402,7 @@ func (l *log) Restarted() bool {
 
 func (l *log) Rewind(n uint64, position []byte) error {
 	position = slices.Clone(position)
-	if err := l.write(func(v *view) { v.done, v.position, v.sealed = n, position, 0 }, true); err != nil {
+	if err := l.write(func(v *view) { v.done, v.position, v.first, v.sealed = n, position, 0, 0 }, true); err != nil {
 		return err
 	}
 	if err := l.sync("rewind"); err != nil {
