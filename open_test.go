@@ -53,6 +53,45 @@ func TestRestoredCheckpointThatTheLogDoesNotHave(t *testing.T) {
 	r.check(40, false)
 }
 
+// A checkpoint that a start forgot, because its state could not be read then, does not
+// count when its state can be read again, although a later one was sealed meanwhile: the
+// log does not have the records before it.
+func TestForgottenCheckpointDoesNotCount(t *testing.T) {
+	r := newRig(t, 2)
+	out := r.open()
+	r.drive(out, 10, 10)
+	seal := func(n uint64, from, to int) {
+		t.Helper()
+		r.read(out, from, to)
+		if err := out.Seal(t.Context(), n, position(to)); err != nil {
+			t.Fatal(err)
+		}
+		closed(t, out)
+	}
+	seal(2, 10, 20)
+	reopen := func(n uint64, pos int) {
+		t.Helper()
+		var err error
+		if out, err = r.openRestored(n, pos); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reopen(1, 10)
+	seal(3, 10, 30)
+	for range 2 {
+		reopen(2, 20)
+		if n, got := out.Last(), string(out.Position()); n != 1 || got != "10" {
+			t.Fatalf("the source goes on behind checkpoint %d, position %s, without the records before it", n, got)
+		}
+		closed(t, out)
+	}
+	reopen(1, 10)
+	defer closed(t, out)
+	r.drive2(out, 10, 40, 10)
+	drain(t, out)
+	r.check(40, false)
+}
+
 func TestRestoredEmptyCheckpointCounts(t *testing.T) {
 	r := newRig(t, 1)
 	out := r.open()
