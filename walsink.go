@@ -325,7 +325,7 @@ func (o *Output) cut(ctx context.Context, n uint64, pos []byte, carry bool) (beg
 	idle := lanes[:0:0]
 	for _, l := range lanes {
 		ok, err := l.seal(n, pos, false)
-		for begun && errors.Is(err, wal.ErrNoSpace) && pause(ctx) {
+		for begun && errors.Is(err, wal.ErrNoSpace) && !errors.Is(err, wal.ErrFailed) && pause(ctx) {
 			ok, err = l.seal(n, pos, false)
 		}
 		if err != nil {

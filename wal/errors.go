@@ -18,7 +18,8 @@ var (
 	// ErrFull says that the byte budget is used up by what no flush can free.
 	ErrFull = errors.New("log is full")
 	// ErrNoSpace says that the file system has no room, and that no flush can free
-	// any. Nothing was taken; the same call may succeed once there is room.
+	// any. Nothing was taken; the same call may succeed once there is room, unless the
+	// error is ErrFailed as well.
 	ErrNoSpace = errors.New("no space for the log")
 	// ErrForeign says that the directory holds something else than a log.
 	ErrForeign = errors.New("not a log directory")

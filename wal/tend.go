@@ -247,7 +247,7 @@ func (l *Log) carry() (*generation, error) {
 }
 
 func ignoreNoSpace(err error) error {
-	if errors.Is(err, ErrNoSpace) {
+	if errors.Is(err, ErrNoSpace) && !errors.Is(err, ErrFailed) {
 		return nil
 	}
 	return err

@@ -35,7 +35,7 @@ var shared = []string{"openat", "mmap", "close"}
 
 // faultyCalls are the calls that fail, with the highest n that is tried.
 var faultyCalls = map[string]int{
-	"write": 12, "pwrite64": 8, "fsync": 16, "fdatasync": 2, "msync": 14, "sync_file_range": 2, "openat": 30,
+	"write": 12, "pwrite64": 12, "fsync": 16, "fdatasync": 20, "msync": 6, "sync_file_range": 2, "openat": 30,
 	"rename": 2, "renameat": 4, "renameat2": 6, "linkat": 2, "ftruncate": 6, "fallocate": 6, "mkdirat": 8,
 	"unlinkat": 8, "mmap": 8, "close": 40,
 }
@@ -202,7 +202,7 @@ func judge(res result, found []string) error {
 // back. B32.
 func TestCallsFail(t *testing.T) {
 	for _, f := range []callFault{
-		{"write", "EIO", 3}, {"pwrite64", "EIO", 2}, {"fsync", "EIO", 5}, {"msync", "EIO", 3}, {"renameat2", "EIO", 1},
+		{"write", "EIO", 3}, {"pwrite64", "EIO", 2}, {"pwrite64", "ENOSPC", 6}, {"fsync", "EIO", 5}, {"fdatasync", "EIO", 4}, {"msync", "EIO", 3}, {"renameat2", "EIO", 1},
 		{"fallocate", "ENOSPC", 2}, {"ftruncate", "EIO", 2}, {"mkdirat", "ENOSPC", 1}, {"unlinkat", "EIO", 2},
 	} {
 		t.Run(f.String(), func(t *testing.T) {
