@@ -207,14 +207,45 @@ func (l *Log) numbers() []uint64 {
 	return numbers
 }
 
+// checkpoints are the highest that was completed and those that were sealed.
+type checkpoints struct {
+	completed completeState
+	sealed    sealedState
+}
+
+// checkpoints returns those that were written, durable or not.
+func (l *Log) checkpoints() checkpoints {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return checkpoints{completed: l.completing, sealed: l.ended}
+}
+
 // carry writes what must outlive the older generations into the active one, and
-// returns it. Nothing is durable yet.
+// returns it. Nothing is durable there yet, but the checkpoints are where they were
+// written first: a power cut could else keep the completion here and take the footers
+// that it completes from an older generation.
 func (l *Log) carry() (*generation, error) {
+	g, err := l.carryAfter(checkpoints{})
+	for errors.Is(err, errWait) {
+		durable := l.checkpoints()
+		if err = l.Sync(); err == nil {
+			g, err = l.carryAfter(durable)
+		}
+	}
+	return g, err
+}
+
+// carryAfter is carry if no checkpoint was written after those that are durable, and
+// otherwise fails with errWait.
+func (l *Log) carryAfter(durable checkpoints) (*generation, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g, err := l.writable()
 	if err != nil {
 		return nil, err
+	}
+	if !g.carried && (l.completing.above(&durable.completed) || l.ended.above(&durable.sealed)) {
+		return nil, errWait
 	}
 	var entries []entry
 	for _, ln := range l.lanes {
