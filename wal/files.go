@@ -45,7 +45,38 @@ func prepareFiles(dir string) error {
 			return fmt.Errorf("%s: %w", f.Name(), err)
 		}
 	}
-	return nil
+	return forgetTable(dir)
+}
+
+// emptyManifest is the length of a manifest of Badger that lists no table.
+const emptyManifest = 16
+
+// forgetTable cuts the manifest to what it was before the memory table became a table
+// file, if there is none and the log of the memory table still is, which has everything.
+// Badger leaves that when the manifest could not be synced: it removes the file that it
+// has listed, and would then refuse the directory.
+func forgetTable(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, indexFile)); err != nil {
+		return ignoreAbsent(err)
+	}
+	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err != nil || len(tables) > 0 {
+		return err
+	}
+	path := filepath.Join(dir, "MANIFEST")
+	info, err := os.Stat(path)
+	if err != nil || info.Size() <= emptyManifest {
+		return ignoreAbsent(err)
+	}
+	return os.Truncate(path, emptyManifest)
+}
+
+// ignoreAbsent is for a file that Badger will ask for, if it is needed.
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // logHeader is the length of the header of Badger's log files.
