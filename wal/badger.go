@@ -1,7 +1,6 @@
 package wal
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -68,8 +67,10 @@ func badgerOptions(dir string, s shape, readOnly bool) badger.Options {
 	return o
 }
 
-// openBadger opens a directory. A panic in this goroutine becomes an error.
+// openBadger opens a directory. A panic in this goroutine becomes an error, and so does
+// a fault: Badger writes the beginning of its new files through mappings.
 func (s *badgerStore) openBadger() (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(&err)
 	o := badgerOptions(s.dir, s.shape, !s.writable)
 	o.Logger = badgerLogger{s}
@@ -84,7 +85,11 @@ func (s *badgerStore) openBadger() (err error) {
 // guard turns a panic, a fault of mapped memory included, into an error. It is
 // deferred by functions that call into Badger.
 func guard(err *error) {
-	if p := recover(); p != nil {
+	switch p := recover().(type) {
+	case nil:
+	case interface{ Addr() uintptr }:
+		*err = fmt.Errorf("badger: a mapped file has no block to read or write, as on a disk that is full or gone: %v", p)
+	default:
 		*err = fmt.Errorf("badger: %v", p)
 	}
 }
@@ -202,57 +207,35 @@ func (s *badgerStore) syncFiles() error {
 }
 
 func (s *badgerStore) get(key, dst []byte) ([]byte, error) {
-	value, found := dst, false
 	err := s.use(func(db *badger.DB) error {
-		txn := db.NewTransactionAt(math.MaxUint64, false)
+		txn := db.NewTransactionAt(s.present(), false)
 		defer txn.Discard()
-		if key[0] == kindBlock { // written once, so that there are no older versions
-			item, err := txn.Get(key)
-			if err == nil {
-				found = true
-				value, err = s.value(item, dst)
-			}
-			if errors.Is(err, badger.ErrKeyNotFound) {
-				return nil
-			}
+		item, err := txn.Get(key)
+		if errors.Is(err, badger.ErrKeyNotFound) {
+			return errAbsent
+		}
+		if err != nil {
 			return err
 		}
-		it := txn.NewKeyIterator(key, badger.IteratorOptions{AllVersions: true})
-		defer it.Close()
-		var err error
-		for it.Rewind(); it.Valid(); it.Next() {
-			if value, found, err = s.control(it.Item(), dst); found || err != nil {
-				return err
-			}
-		}
-		return nil
+		dst, err = s.value(item, dst)
+		return err
 	})
-	if err == nil && !found {
-		err = errAbsent
-	}
-	return value, err
+	return dst, err
 }
 
 func (s *badgerStore) scan(kind byte, fn func(key, value []byte, version uint64) error) error {
 	return s.use(func(db *badger.DB) error {
-		txn := db.NewTransactionAt(math.MaxUint64, false)
+		txn := db.NewTransactionAt(s.present(), false)
 		defer txn.Discard()
-		it := txn.NewIterator(badger.IteratorOptions{Prefix: []byte{kind}, AllVersions: true})
+		it := txn.NewIterator(badger.IteratorOptions{Prefix: []byte{kind}})
 		defer it.Close()
-		var value, last []byte
+		var value []byte
 		for it.Rewind(); it.Valid(); it.Next() {
+			var err error
 			item := it.Item()
-			if bytes.Equal(item.Key(), last) {
-				continue // replaced by a newer one
-			}
-			v, ok, err := s.control(item, value[:0])
-			if err != nil {
+			if value, err = s.value(item, value[:0]); err != nil {
 				return fmt.Errorf("key %q: %w", item.Key(), err)
 			}
-			if !ok {
-				continue
-			}
-			last, value = append(last[:0], item.Key()...), v
 			if err := fn(item.Key(), value, item.Version()); err != nil {
 				return err
 			}
@@ -261,14 +244,42 @@ func (s *badgerStore) scan(kind byte, fn func(key, value []byte, version uint64)
 	})
 }
 
-// control returns the value of an entry that is not a block. It is false for one that
-// a power cut has torn before it was synced: then the version before it counts.
-func (s *badgerStore) control(item *badger.Item, dst []byte) (value []byte, ok bool, err error) {
-	value, err = s.value(item, dst)
-	if item.UserMeta() == metaPointer && item.Version() > s.synced.Load() && (err != nil || !intact(value)) {
-		return dst, false, nil //nolint:nilerr // see above: there is no such version
+// present is the version up to which entries are there.
+func (s *badgerStore) present() uint64 {
+	if s.writable {
+		return math.MaxUint64
 	}
-	return value, err == nil, err
+	return s.last.Load()
+}
+
+// dropTorn finds what a power cut has torn before it was synced: entries whose values
+// are not blocks and did not reach the disk. The first of them ends the generation, as
+// if the cut had come before it, so that an append is there as a whole or not at all,
+// and none without those before it. Blocks have their batch to tell.
+func (s *badgerStore) dropTorn() error {
+	synced := s.synced.Load()
+	return s.use(func(db *badger.DB) error {
+		txn := db.NewTransactionAt(math.MaxUint64, false)
+		defer txn.Discard()
+		it := txn.NewIterator(badger.IteratorOptions{AllVersions: true, SinceTs: synced})
+		defer it.Close()
+		var value []byte
+		for it.Rewind(); it.Valid(); it.Next() {
+			item := it.Item()
+			if v := item.Version(); item.UserMeta() != metaPointer || item.Key()[0] == kindBlock || v <= synced || v > s.last.Load() {
+				continue
+			}
+			var err error
+			value, err = s.value(item, value[:0])
+			if err != nil && !errors.Is(err, errShort) {
+				return fmt.Errorf("key %q: %w", item.Key(), err)
+			}
+			if err != nil || !intact(value) {
+				s.last.Store(item.Version() - 1)
+			}
+		}
+		return nil
+	})
 }
 
 // value appends the value of an entry to dst, wherever it is.
@@ -317,20 +328,17 @@ func (s *badgerStore) close() (err error) {
 	defer s.handle.Unlock()
 	db := s.db
 	s.db = nil
+	defer s.closeFiles()
 	if db == nil || s.broken.Load() {
 		return nil
 	}
 	defer guard(&err)
 	if !s.writable {
 		_ = db.Close() // nothing was written, so nothing can be lost
-		_ = s.values.close()
 		return nil
 	}
 	if err := errors.Join(s.values.finish(), s.giveBack()); err != nil {
 		return err
-	}
-	if s.indexLog != nil {
-		_ = s.indexLog.Close() // nothing was written through it
 	}
 	if err := db.Close(); err != nil {
 		return err
@@ -339,6 +347,16 @@ func (s *badgerStore) close() (err error) {
 		return err
 	}
 	return sealFiles(s.dir)
+}
+
+// closeFiles closes the files that are open beside Badger, if they are. What was written
+// to them was synced, or is not known to be there.
+func (s *badgerStore) closeFiles() {
+	_ = s.values.close()
+	if s.indexLog != nil {
+		_ = s.indexLog.Close()
+		s.indexLog = nil
+	}
 }
 
 // giveBack frees what was reserved of the index and not used.

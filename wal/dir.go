@@ -259,6 +259,9 @@ func (d *badgerDirs) open(n uint64) (store, error) {
 		return nil, errors.Join(err, s.values.close())
 	}
 	s.last.Store(s.db.MaxVersion())
+	if err := s.dropTorn(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	if _, err := os.Stat(filepath.Join(s.dir, indexFile)); err == nil {
 		s.keep = true
 		if d.kept == nil {

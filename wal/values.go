@@ -42,6 +42,9 @@ const maxValue = 2 * record.MaxRecord
 // writeStep is how much is given to the disk at a time while it is written.
 const writeStep = 4 << 20
 
+// errShort says that the file ends before a value does.
+var errShort = errors.New("file " + valueFile + " is cut short")
+
 // create makes the file.
 func (v *values) create(dir string) (err error) {
 	v.f, err = os.OpenFile(filepath.Join(dir, valueFile), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -106,11 +109,11 @@ func (v *values) read(ptr, dst []byte) ([]byte, error) {
 	case v.f == nil:
 		return dst, fmt.Errorf("file %s is missing", valueFile)
 	}
-	at, size := binary.LittleEndian.Uint64(ptr), int(binary.LittleEndian.Uint32(ptr[8:]))
-	if size > maxValue || at > 1<<62 {
-		return dst, fmt.Errorf("place of %d bytes at %d", size, at)
+	at, length := binary.LittleEndian.Uint64(ptr), binary.LittleEndian.Uint32(ptr[8:])
+	if length > maxValue || at > 1<<62 {
+		return dst, fmt.Errorf("place of %d bytes at %d", length, at)
 	}
-	start := len(dst)
+	start, size := len(dst), int(length)
 	if cap(dst)-start < size {
 		dst = append(make([]byte, 0, start+size), dst...)
 	}
@@ -120,7 +123,7 @@ func (v *values) read(ptr, dst []byte) ([]byte, error) {
 		return dst, nil
 	}
 	if errors.Is(err, io.EOF) {
-		err = fmt.Errorf("file %s ends at %d, and a value of %d bytes begins at %d", valueFile, int64(at)+int64(n), size, at)
+		err = fmt.Errorf("%w: it ends at %d, and a value of %d bytes begins at %d", errShort, int64(at)+int64(n), size, at)
 	}
 	return dst[:start], err
 }
