@@ -82,13 +82,16 @@ func (s *badgerStore) openBadger() (err error) {
 	return nil
 }
 
+// errFault says that a mapped file has no block to read or write.
+var errFault = errors.New("fault in a mapped file, as on a disk that is full or gone")
+
 // guard turns a panic, a fault of mapped memory included, into an error. It is
 // deferred by functions that call into Badger.
 func guard(err *error) {
 	switch p := recover().(type) {
 	case nil:
 	case interface{ Addr() uintptr }:
-		*err = fmt.Errorf("badger: a mapped file has no block to read or write, as on a disk that is full or gone: %v", p)
+		*err = fmt.Errorf("badger: %w: %v", errFault, p)
 	default:
 		*err = fmt.Errorf("badger: %v", p)
 	}

@@ -206,7 +206,9 @@ func (s *badgerStore) create() error {
 	if err := errors.Join(err, os.Remove(space)); err != nil {
 		return err
 	}
-	if err := s.openBadger(); err != nil {
+	if err := s.openBadger(); errors.Is(err, errFault) {
+		return fmt.Errorf("%w: %w", ErrNoSpace, err) // somebody was faster; if the disk is gone, the next attempt says so
+	} else if err != nil {
 		return err
 	}
 	if s.indexLog, err = openToSync(filepath.Join(s.dir, indexFile)); err != nil {

@@ -14,10 +14,13 @@ func TestMain(m *testing.M) {
 		child(dir) // see kill_test.go
 		return
 	}
-	// A Badger that panics while it opens damaged files leaves these two behind; one
-	// that is open and was forgotten has others.
+	// A Badger that panics while it opens damaged files, or on a full disk, leaves these
+	// behind; one that is open and was forgotten has others.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreTopFunction("github.com/dgraph-io/badger/v4.(*DB).monitorCache"),
+		goleak.IgnoreTopFunction("github.com/dgraph-io/badger/v4.(*DB).updateSize"),
+		goleak.IgnoreTopFunction("github.com/dgraph-io/badger/v4.(*DB).flushMemtable"),
+		goleak.IgnoreTopFunction("github.com/dgraph-io/badger/v4/y.(*WaterMark).process"),
 		goleak.IgnoreTopFunction("github.com/dgraph-io/ristretto/v2/z.(*AllocatorPool).freeupAllocators"))
 }
 

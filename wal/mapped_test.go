@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -49,7 +50,7 @@ func createOnFull(t *testing.T, disk string) {
 		if err == nil {
 			break
 		}
-		faults = faults || strings.Contains(err.Error(), "mapped file")
+		faults = faults || errors.Is(err, errFault)
 	}
 	if !faults {
 		t.Fatal("no fault")
