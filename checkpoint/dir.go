@@ -65,7 +65,7 @@ func (d *Dir) Save(_ context.Context, s Snapshot) (uint64, error) {
 
 // Load returns the newest snapshot that is whole, and what is wrong with the
 // newer ones. They stay where they are until they fall out of the retained
-// number.
+// number. A newer one that cannot be read, or is of a newer format, is an error.
 func (d *Dir) Load(context.Context) (Snapshot, []error, error) {
 	ids, err := d.list()
 	if err != nil {
@@ -77,8 +77,9 @@ func (d *Dir) Load(context.Context) (Snapshot, []error, error) {
 		if err == nil {
 			return s, damaged, nil
 		}
-		if errors.Is(err, ErrVersion) {
-			return Snapshot{}, damaged, err
+		if !errors.Is(err, ErrCorrupt) {
+			return Snapshot{}, damaged, fmt.Errorf("%w; a checkpoint is passed over only if its bytes are damaged: "+
+				"start again, or move the file away if it is lost", err)
 		}
 		damaged = append(damaged, err)
 	}

@@ -38,4 +38,5 @@
 //	a late or repeated ack        an error if the id was never given, else nothing
 //	storage fails                 aborted; the snapshot before is still the newest
 //	newest snapshot damaged       the one before is loaded, the damage is reported
+//	newest snapshot not readable  an error: it may be readable the next time
 package checkpoint

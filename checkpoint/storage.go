@@ -46,8 +46,10 @@ type Storage interface {
 	Save(ctx context.Context, s Snapshot) (oldest uint64, err error)
 
 	// Load returns the newest snapshot that is whole, and an error for each newer one
-	// that is not. Without any snapshot it returns the zero Snapshot; with damaged
-	// ones only, an error.
+	// that is damaged for good. Without any snapshot it returns the zero Snapshot; with
+	// damaged ones only, an error. One that cannot be read now, and perhaps can the next
+	// time, is an error too: who goes on from the one before cuts the logs there, and
+	// then has no use for the newer one.
 	Load(ctx context.Context) (s Snapshot, damaged []error, err error)
 }
 

@@ -101,6 +101,28 @@ func TestDamagedNewest(t *testing.T) {
 	}
 }
 
+// TestUnreadableNewest: a file that cannot be read is not passed over, since it may be
+// readable the next time.
+func TestUnreadableNewest(t *testing.T) {
+	d, _ := saved(t, 1, 2)
+	content, err := os.ReadFile(d.file(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(d.file(2)), os.Mkdir(d.file(2), 0o700)); err != nil { // reading fails, also for root
+		t.Fatal(err)
+	}
+	if got, damaged, err := d.Load(t.Context()); err == nil || errors.Is(err, ErrCorrupt) || damaged != nil || got.ID != 0 {
+		t.Errorf("checkpoint %d, %v, %v", got.ID, damaged, err)
+	}
+	if err := errors.Join(os.Remove(d.file(2)), os.WriteFile(d.file(2), content, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if got, damaged, err := d.Load(t.Context()); got.ID != 2 || damaged != nil || err != nil {
+		t.Errorf("readable again: %d, %v, %v", got.ID, damaged, err)
+	}
+}
+
 func TestAllDamaged(t *testing.T) {
 	d, _ := saved(t, 1, 2)
 	for _, id := range []uint64{1, 2} {

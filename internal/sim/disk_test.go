@@ -18,7 +18,8 @@ type disk struct {
 	open     []*log                // of the process that runs on it
 	snaps    []checkpoint.Snapshot // the newest last
 	saving   *checkpoint.Snapshot  // not known to be there
-	doubt    bool                  // a checkpoint could not be read once
+	lost     *checkpoint.Snapshot  // the newest, which was damaged; a person has a copy
+	doubt    bool                  // that copy was put back
 	complete uint64                // highest checkpoint that was ever complete on it
 }
 
@@ -33,7 +34,7 @@ func newDisk() *disk { return &disk{logs: map[string]*journal{}} }
 // clone is the disk as a copy of it would be: with all that was written, or with
 // nothing that was not synced.
 func (d *disk) clone(synced bool) *disk {
-	c := &disk{logs: map[string]*journal{}, snaps: slices.Clone(d.snaps), doubt: d.doubt, complete: d.complete}
+	c := &disk{logs: map[string]*journal{}, snaps: slices.Clone(d.snaps), lost: d.lost, doubt: d.doubt, complete: d.complete}
 	for dir, j := range d.logs {
 		n := len(j.entries)
 		if synced {
@@ -119,10 +120,14 @@ func (s *storage) Load(ctx context.Context) (snap checkpoint.Snapshot, damaged [
 		return snap, nil, nil
 	}
 	n := len(d.snaps) - 1
-	if v.fault != "" && n > 0 {
+	switch {
+	case v.fault == "checkpoint unread":
+		return snap, nil, fmt.Errorf("load: %w", errInjected)
+	case v.fault != "" && n > 0: // for good
 		damaged = append(damaged, errors.Join(checkpoint.ErrCorrupt, errInjected))
+		d.lost, d.doubt, d.snaps = &d.snaps[n], false, slices.Clip(d.snaps[:n])
 		n--
-		s.proc.w.mayRefuse, d.doubt, s.proc.older = true, true, true
+		s.proc.w.mayRefuse = true
 	}
 	return d.snaps[n], damaged, nil
 }

@@ -143,9 +143,24 @@ func (w *world) loseDisk() {
 	}
 }
 
+// givenUp is counted with the faults: a world that ends in a refusal.
+const givenUp = "given up"
+
+// hopeless reports whether a person can do nothing but start over, which ends the world
+// without the check that all rows are there: if the newest checkpoint is damaged, and an
+// output of several has it complete, none fits them all. Nothing wrong may be in a store
+// even so.
+func (w *world) hopeless() bool {
+	return w.calm && w.refusals > 200 && w.cfg.stateful && w.cfg.outputs > 1 && w.faults["checkpoint damaged"] > 0
+}
+
 // putBack is what a person does after a refusal.
 func (w *world) putBack(p *proc) {
-	if d, n := p.disk, len(p.disk.snaps); d.doubt && !p.older && n > 0 {
+	d, n := p.disk, len(p.disk.snaps)
+	switch {
+	case d.lost != nil && n > 0 && d.snaps[n-1].ID < d.lost.ID: // the outputs may have it complete
+		d.snaps, d.lost, d.doubt = append(d.snaps, *d.lost), nil, true
+	case d.doubt && n > 0: // or not
 		d.snaps, d.doubt = d.snaps[:n-1], false
 	}
 	if w.saved != nil {

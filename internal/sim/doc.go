@@ -24,7 +24,8 @@
 // checkpoint that is not complete. After the faults have ended, a run has to end well,
 // with all rows in and the state as it should be, and no goroutine left. A refusal
 // counts as a failure, unless something was lost that only a person can bring
-// back.
+// back. Where a person could do nothing but start over, the world ends, and is counted
+// as given up.
 //
 //	go test -run TestSimulation ./internal/sim -sim.seeds=100000
 //	go test -run TestSimulation ./internal/sim -sim.seed=123 -v

@@ -23,7 +23,6 @@ type proc struct {
 	serial int
 	disk   *disk
 	lanes  int
-	older  bool // it has gone on from an older checkpoint than the newest
 	cancel context.CancelFunc
 
 	// Under world.mu.
@@ -154,6 +153,10 @@ func (w *world) ending(p *proc) {
 	kind := w.kindOf(p.err)
 	w.note("%s ends: %s", p.name, kind)
 	p.disk.ended()
+	w.refusals++
+	if kind != "refused" {
+		w.refusals = 0
+	}
 	if p.err == nil {
 		if p.sum.Ended {
 			w.last = p

@@ -47,6 +47,7 @@ type world struct {
 	saved     func() // puts back what an operator would, after a refusal
 	copies    []*disk
 	mayRefuse bool // something was lost that only a person can bring back
+	refusals  int  // of processes one after the other
 	refused   bool // a running process may be refused, not one that starts in the calm
 	fences    bool // more than one process has run at once, or fences have gone back
 	down      bool // no store answers
@@ -184,7 +185,7 @@ var failures = map[string][]string{
 	"seal":     {"no space"},
 	"sync":     {"sync fails", "no space"},
 	"save":     {"save fails", "save unanswered"},
-	"load":     {"checkpoint damaged"},
+	"load":     {"checkpoint damaged", "checkpoint unread"},
 	"acquire":  {"transient", "acquire unanswered"},
 	"marks":    {"transient"},
 	"flush":    {"transient", "lost before", "lost after", "late", "late", "cancelled"},
@@ -225,6 +226,10 @@ func (w *world) run() error {
 			break
 		}
 		if len(w.procs) == 0 && w.calm && w.ended() {
+			break
+		}
+		if w.hopeless() {
+			w.faults[givenUp]++
 			break
 		}
 		w.step()
