@@ -241,12 +241,12 @@ func TestCrashBetweenNotices(t *testing.T) {
 	if err := f.run(500, f.sink("one", 0), deaf); !errors.Is(err, errNotice) {
 		t.Fatal(err)
 	}
-	f.check("one", 0, 500)
 	f.check("two", 0, 0)
 	sum, err := f.pipeline(500, f.sink("one", 0), f.sink("two", 0)).Run(t.Context())
 	if err != nil || sum.Records != 0 || sum.Skipped != 500 {
 		t.Errorf("%+v, %v", sum, err)
 	}
+	f.check("one", 0, 500) // the end of the first run may have come before its flush
 	f.check("two", 0, 500)
 }
 

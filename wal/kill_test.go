@@ -125,11 +125,14 @@ func die() error {
 	return self.Kill()
 }
 
-// childCommits commits one more batch of each lane and reads the others.
+// childCommits commits one more batch of each lane and reads those that wait for it.
 func childCommits(l *Log, say func(string, ...any)) error {
 	for _, name := range killLanes {
 		_, committed, _ := l.Head(name)
 		for _, b := range l.Batches(name) {
+			if b.Seq <= committed {
+				continue // may be dropped meanwhile
+			}
 			for _, err := range l.Blocks(name, b.Seq) {
 				if err != nil {
 					return err

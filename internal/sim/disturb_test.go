@@ -148,10 +148,11 @@ const givenUp = "given up"
 
 // hopeless reports whether a person can do nothing but start over, which ends the world
 // without the check that all rows are there: if the newest checkpoint is damaged, and an
-// output of several has it complete, none fits them all. Nothing wrong may be in a store
-// even so.
+// output of several has it complete, none fits them all, and neither does one where two
+// owners have each left a part in another output; see docs/reliability.md. Nothing wrong
+// may be in a store even so.
 func (w *world) hopeless() bool {
-	return w.calm && w.refusals > 200 && w.cfg.stateful && w.cfg.outputs > 1 && w.faults["checkpoint damaged"] > 0
+	return w.calm && w.refusals > 200 && w.cfg.stateful && w.cfg.outputs > 1 && (w.faults["checkpoint damaged"] > 0 || w.fences)
 }
 
 // putBack is what a person does after a refusal.
