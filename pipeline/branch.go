@@ -80,8 +80,7 @@ func (j *job) branch(restored uint64, position []byte) error {
 func (b *branch) join(name string, r Resumer, restored uint64, position []byte) error {
 	barriers := r.Barriers()
 	if !bytes.Equal(r.Position(), position) {
-		barriers = slices.DeleteFunc(slices.Clone(barriers), func(x Barrier) bool { return x.Checkpoint <= restored })
-		covered := len(barriers) > 0 && barriers[len(barriers)-1].Checkpoint >= r.Last()
+		covered := len(barriers) > 0 && barriers[0].Checkpoint > restored && barriers[len(barriers)-1].Checkpoint >= r.Last()
 		if !covered {
 			return fmt.Errorf("%w: output %s is at checkpoint %d, the stored checkpoint is %d; restore the checkpoint directory that belongs to it, or start over under another sink id",
 				committer.ErrStateBehind, name, r.Last(), restored)

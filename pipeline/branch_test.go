@@ -425,3 +425,30 @@ func TestOutputsOfASourceThatForgets(t *testing.T) {
 	f.check("one", 0, 600)
 	f.check("two", 300, 600)
 }
+
+// A resumed is an output that says where it stands.
+type resumed struct {
+	Output
+	position []byte
+	barriers []Barrier
+	last     uint64
+}
+
+func (r resumed) Position() []byte    { return r.position }
+func (r resumed) Barriers() []Barrier { return r.barriers }
+func (r resumed) Last() uint64        { return r.last }
+
+// TestOutputWantsMoreThanTheState: an output that wants a checkpoint repeated which the
+// state has behind it cannot go on with that state: the records before it are not read.
+func TestOutputWantsMoreThanTheState(t *testing.T) {
+	one, nine := Barrier{Checkpoint: 1, Position: []byte("1")}, Barrier{Checkpoint: 9, Position: []byte("9")}
+	for _, c := range []struct {
+		barriers []Barrier
+		want     error
+	}{{[]Barrier{one, nine}, committer.ErrStateBehind}, {[]Barrier{nine}, nil}, {nil, committer.ErrStateBehind}} {
+		b := new(branch)
+		if err := b.join("out", resumed{barriers: c.barriers, last: 9}, 1, []byte("1")); !errors.Is(err, c.want) {
+			t.Errorf("barriers %v: %v, want %v", c.barriers, err, c.want)
+		}
+	}
+}
