@@ -253,7 +253,11 @@ func (f *fakeLog) Commit(key string, seq uint64) error {
 		return err
 	}
 	l := f.lane(key)
-	l.committed = max(l.committed, seq)
+	if seq > l.committed {
+		l.committed = seq
+	} else if len(l.sealed) > 0 { // the store was rolled back: see wal.Log
+		l.committed = min(l.committed, max(seq, l.sealed[0].Seq-1))
+	}
 	f.commits = append(f.commits, seq)
 	return nil
 }

@@ -301,10 +301,8 @@ func (l *lane) adopt(m sinks.Mark) error {
 		l.src.cursor.close() // what was cut is in, and the log is to drop it
 	}
 	maps.DeleteFunc(l.notes, func(seq uint64, _ note) bool { return seq <= m.Seq })
-	if m.Seq > 0 {
-		if err := l.c.log.Commit(l.key, m.Seq); err != nil {
-			return fmt.Errorf("commit lane %s batch %d: %w", l.id, m.Seq, err)
-		}
+	if err := l.c.commit(l.key, m.Seq); err != nil {
+		return fmt.Errorf("commit lane %s batch %d: %w", l.id, m.Seq, err)
 	}
 	crash.Point(crash.FlushNoted)
 	if m.Seq > 0 && m.Seq <= l.opened {

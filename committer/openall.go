@@ -204,8 +204,14 @@ func (c *Committer) enact(ctx context.Context, f *candidate) error {
 			return fmt.Errorf("reset log: %w", err)
 		}
 	}
-	if f.Mark.Seq > 0 {
-		return c.log.Commit(key, f.Mark.Seq)
+	return c.commit(key, f.Mark.Seq)
+}
+
+// commit tells the log how far the store is, also if that is back at the beginning:
+// else the log could drop what is flushed again.
+func (c *Committer) commit(key string, seq uint64) error {
+	if _, committed, ok := c.log.Head(key); seq == 0 && (!ok || committed == 0) {
+		return nil
 	}
-	return nil
+	return c.log.Commit(key, seq)
 }

@@ -52,8 +52,9 @@ func TestPinnedIsContinued(t *testing.T) {
 			w := pinnedWorld(t)
 			w.open()
 			w.sink.flush = midway(k)
-			w.log.add(key, 1, recs(1, 5)...)
-			w.log.add(key, 2, recs(6, 9)...)
+			w.log.seal(key, 1, recs(1, 5)...)
+			w.log.seal(key, 2, recs(6, 9)...)
+			w.log.finish(key, 2) // both at once, so that they go in one step
 			w.c.Notify()
 			w.drain()
 			w.want(recs(1, 9)...)
