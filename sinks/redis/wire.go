@@ -183,11 +183,12 @@ func (v *view) command(b string) (string, error) {
 
 // allow checks a command by its name and number of arguments.
 func (v *view) allow(args []string) (err error) {
-	if args[0] != v.last {
-		if v.lastSpec, err = lookup(args[0]); err != nil {
+	if args[0] != v.last || v.last == "" {
+		spec, err := lookup(args[0])
+		if err != nil {
 			return err
 		}
-		v.last = args[0]
+		v.last, v.lastSpec = args[0], spec
 	}
 	count := ""
 	if n := v.lastSpec.numkeys; n > 0 && n < len(args) {

@@ -144,6 +144,26 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
+// TestRefusedCommandIsForgotten: what a view keeps of the command before does not come
+// from one that was refused.
+func TestRefusedCommandIsForgotten(t *testing.T) {
+	var v view
+	good, bad := mustRecord(t, Command{"SET", "k", "v"}), "\x01\x01\x02\x03GET\x01k"
+	for _, refused := range []string{"\x01\x01\x02\x00\x010", bad, bad} {
+		if err := v.parse(refused); err == nil {
+			t.Errorf("%q is a record", refused)
+		}
+		if err := v.parse(string(good)); err != nil {
+			t.Error(err)
+		}
+		for spec, args := range v.commands() {
+			if n := len(slices.Collect(spec.keys(args))); n != 1 {
+				t.Errorf("after %q: %d keys of %q, want 1", refused, n, args)
+			}
+		}
+	}
+}
+
 func TestValidateAllocatesNothing(t *testing.T) {
 	s := &Sink{opts: Options{Prefix: "walsink:"}, control: &client{}}
 	rec, err := AppendCommands(nil, Command{"HSET", "quake:1", "mag", "2.5"}, Command{"INCRBY", "n", "1"})
