@@ -77,6 +77,9 @@ func (d *Dir) Load(context.Context) (Snapshot, []error, error) {
 		if err == nil {
 			return s, damaged, nil
 		}
+		if errors.Is(err, ErrVersion) {
+			return Snapshot{}, damaged, err
+		}
 		if !errors.Is(err, ErrCorrupt) {
 			return Snapshot{}, damaged, fmt.Errorf("%w; a checkpoint is passed over only if its bytes are damaged: "+
 				"start again, or move the file away if it is lost", err)

@@ -25,7 +25,7 @@ import (
 // is flushed or compacted while records come in and one sync covers all that was
 // written; nothing is deleted; no file is written that has not got its blocks from
 // the file system before. Values that are not small are in a file beside it, to
-// which the index points: see valueFile.
+// which the index points: see values.
 type badgerStore struct {
 	dir      string
 	shape    shape

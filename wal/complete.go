@@ -68,7 +68,7 @@ func newComplete(checkpoint uint64, position []byte) (c completeState, err error
 func (l *Log) syncBlocks() (*generation, error) {
 	l.mu.Lock()
 	g := l.active
-	if g == nil || len(l.retiring) > 0 {
+	if len(l.retiring) > 0 {
 		g = nil
 	}
 	for _, old := range l.gens {

@@ -10,8 +10,8 @@ import (
 // errDocument says that a line is not one JSON object.
 var errDocument = errors.New("want one JSON object")
 
-// members ranges over the members of an object in text that is valid: names as they are written, in quotes, and values. There are none if it
-// is not an object.
+// members ranges over the members of an object in text that is valid: names as they
+// are written, in quotes, and values. There are none if it is not an object.
 func members(text []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
 		rest := skip(text, 0)
