@@ -18,7 +18,9 @@ func stoppedFull(t *testing.T) (*rig, *input) {
 	t.Helper()
 	r, in, store := stuckRig(t, normal)
 	p := r.start(r.runArgs("--drain-timeout", "300ms")...)
-	p.until("the end of the input", func() bool { return strings.Contains(p.stderr.String(), "no space") })
+	p.until("the end of the input", func() bool {
+		return strings.Contains(p.stderr.String(), "no space") && len(recordsIn(t, blocksFile(t, r.state))) == len(in.lines)
+	})
 	p.signal(15)
 	p.wait().want(t, exitInterrupted)
 	store.free()
