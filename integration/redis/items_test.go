@@ -74,7 +74,8 @@ func (w writer) text() string {
 // series returns up to 30 records of alike commands.
 func (w writer) series() (recs [][]redis.Command) {
 	kind, many := w.rnd.IntN(5), w.rnd.IntN(8) == 0
-	key, value := fmt.Sprint(kind, "-", w.rnd.IntN(20)), w.text()
+	field := "b"
+	key, value, amount := fmt.Sprint(kind, "-", w.rnd.IntN(20)), w.text(), fmt.Sprint(w.rnd.IntN(3))
 	for range 1 + w.rnd.IntN(30) {
 		if w.rnd.IntN(12) == 0 {
 			key = fmt.Sprint(kind, "-", w.rnd.IntN(20))
@@ -82,9 +83,12 @@ func (w writer) series() (recs [][]redis.Command) {
 		if w.rnd.IntN(3) > 0 {
 			value = w.text()
 		}
+		if w.rnd.IntN(20) == 0 {
+			field = fmt.Sprint("f", w.rnd.IntN(9))
+		}
 		cmd := []redis.Command{
-			{"SET", key, value}, {"HSET", key, "a", value, fmt.Sprint("f", w.rnd.IntN(9)), value}, {"RPUSH", key, value, "end"},
-			{"INCRBY", key, fmt.Sprint(w.rnd.IntN(3))}, {"SADD", key, value},
+			{"SET", key, value}, {"HSET", key, "a", value, field, value}, {"RPUSH", key, value, "end"},
+			{"INCRBY", key, amount}, {"SADD", key, value},
 		}[kind]
 		rec := []redis.Command{cmd}
 		if many {

@@ -71,7 +71,7 @@ type cutter struct {
 	open   *chunk   // being filled; nil if none
 	begun  bool     // it names the batch
 	run    run      // at its end
-	like   likeness // of the commands so far
+	series series   // that the last command is of
 	chunks []*chunk // those that are full
 	bad    []sinks.Reject
 	free   []*chunk
@@ -81,7 +81,7 @@ type cutter struct {
 func (c *cutter) begin(l *lane, step *sinks.Step) {
 	c.lane, c.step, c.tip = l, step, tipOf(step.Prev)
 	c.batch, c.bad = 0, c.bad[:0]
-	c.like.reset()
+	c.series.reset()
 	c.records = step.Next.Records - uint64(step.Records)
 	c.dead = step.Next.Dead - uint64(len(step.Dead))
 	c.flush = newNonce()
@@ -97,7 +97,7 @@ func (c *cutter) release() {
 	c.close()
 	c.free = append(c.free, c.chunks...)
 	c.chunks, c.step = c.chunks[:0], nil
-	c.like.reset()
+	c.series.reset()
 	c.slab.reset()
 	for _, ch := range c.free {
 		clear(ch.args)
@@ -108,18 +108,20 @@ func (c *cutter) release() {
 // arg puts one more argument into the open chunk.
 func (c *cutter) arg(a string) { c.open.args = append(c.open.args, c.slab.put(a)) }
 
-// add puts one more item into the open chunk.
-func (c *cutter) add(items ...string) {
+// add puts more items into the open chunk and returns how many of them are long.
+func (c *cutter) add(items ...string) (long int) {
 	for _, s := range items {
 		if !c.open.items.text(s) {
-			c.open.items.flag(true)
+			c.open.items.long()
 			c.arg(s)
+			long++
 		}
 	}
+	return long
 }
 
-// number puts a number as one more item into the open chunk.
-func (c *cutter) number(n int) { c.open.items.number(n) }
+// number puts a number as one more item into the open chunk, and returns its place.
+func (c *cutter) number(n int) int { return c.open.items.number(n) }
 
 // need makes room for units more in a chunk that names the batch.
 func (c *cutter) need(units int) error {
@@ -183,7 +185,7 @@ func (c *cutter) close() {
 		return
 	}
 	c.seal()
-	c.open.args[itemsArg] = c.open.items.bytes()
+	c.open.args[itemsArg] = c.open.items.buf
 	c.chunks = append(c.chunks, c.open)
 	c.open = nil
 }

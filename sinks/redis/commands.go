@@ -18,12 +18,12 @@ type keySpec struct {
 }
 
 var (
-	oneKey   = keySpec{first: 1, last: 1, step: 1, min: 2}
-	twoKeys  = keySpec{first: 1, last: 2, step: 1, min: 3}
-	allKeys  = keySpec{first: 1, last: -1, step: 1, min: 2}
-	pairKeys = keySpec{first: 1, last: -1, step: 2, min: 3}
-	trioKeys = keySpec{first: 1, last: -1, step: 3, min: 4}
-	destKeys = keySpec{first: 1, last: 1, step: 1, numkeys: 2, min: 4}
+	oneKey   = &keySpec{first: 1, last: 1, step: 1, min: 2}
+	twoKeys  = &keySpec{first: 1, last: 2, step: 1, min: 3}
+	allKeys  = &keySpec{first: 1, last: -1, step: 1, min: 2}
+	pairKeys = &keySpec{first: 1, last: -1, step: 2, min: 3}
+	trioKeys = &keySpec{first: 1, last: -1, step: 3, min: 4}
+	destKeys = &keySpec{first: 1, last: 1, step: 1, numkeys: 2, min: 4}
 )
 
 // names lists the write commands that a record may hold, by where their keys are.
@@ -32,7 +32,7 @@ var (
 // server, or take the ledger away under the flush.
 var names = [...]struct {
 	names string
-	spec  keySpec
+	spec  *keySpec
 }{
 	{`SET SETNX SETEX PSETEX GETSET GETDEL GETEX APPEND INCR DECR INCRBY DECRBY INCRBYFLOAT SETRANGE SETBIT BITFIELD
 HSET HSETNX HMSET HINCRBY HINCRBYFLOAT HDEL HEXPIRE HPEXPIRE HEXPIREAT HPEXPIREAT HPERSIST HGETDEL HGETEX HSETEX
@@ -44,14 +44,14 @@ XADD XDEL XTRIM XACK XCLAIM XAUTOCLAIM XSETID XACKDEL XDELEX EXPIRE PEXPIRE EXPI
 	{"MSET MSETNX", pairKeys},
 	{"JSON.MSET TS.MADD", trioKeys},
 	{"ZUNIONSTORE ZINTERSTORE ZDIFFSTORE CMS.MERGE TDIGEST.MERGE", destKeys},
-	{"LMPOP ZMPOP", keySpec{numkeys: 1, min: 4}},
-	{"BITOP", keySpec{first: 2, last: -1, step: 1, min: 4}},
-	{"XGROUP", keySpec{first: 2, last: 2, step: 1, min: 4}},
-	{"SORT", keySpec{first: 1, last: 1, step: 1, store: true, min: 4}},
+	{"LMPOP ZMPOP", &keySpec{numkeys: 1, min: 4}},
+	{"BITOP", &keySpec{first: 2, last: -1, step: 1, min: 4}},
+	{"XGROUP", &keySpec{first: 2, last: 2, step: 1, min: 4}},
+	{"SORT", &keySpec{first: 1, last: 1, step: 1, store: true, min: 4}},
 }
 
-var specs = sync.OnceValue(func() map[string]keySpec {
-	m := make(map[string]keySpec)
+var specs = sync.OnceValue(func() map[string]*keySpec {
+	m := make(map[string]*keySpec)
 	for _, group := range names {
 		for name := range strings.FieldsSeq(group.names) {
 			m[name] = group.spec
@@ -63,7 +63,7 @@ var specs = sync.OnceValue(func() map[string]keySpec {
 // lookup finds a command by its name in capitals. A command of a module, which
 // has a dot in its name, is taken to have one key, in front; those of the search
 // module have none and are refused.
-func lookup(name string) (keySpec, error) {
+func lookup(name string) (*keySpec, error) {
 	if spec, ok := specs()[name]; ok {
 		return spec, nil
 	}
@@ -71,12 +71,12 @@ func lookup(name string) (keySpec, error) {
 	if module, _, ok := strings.Cut(name, "."); ok && !lower && module != "" && module != "FT" {
 		return oneKey, nil
 	}
-	return keySpec{}, fmt.Errorf("%w: %.40q is not a write command that can be part of a flush", ErrCommand, name)
+	return nil, fmt.Errorf("%w: %.40q is not a write command that can be part of a flush", ErrCommand, name)
 }
 
 // fits reports whether the keys of a command of argc arguments can all be there;
 // count is the argument at s.numkeys, if there is one.
-func (s keySpec) fits(argc int, count string) bool {
+func (s *keySpec) fits(argc int, count string) bool {
 	if argc < s.min || s.numkeys == 0 {
 		return argc >= s.min
 	}
@@ -85,7 +85,7 @@ func (s keySpec) fits(argc int, count string) bool {
 }
 
 // misfit is the error for a command that does not fit.
-func (s keySpec) misfit(name string, argc int) error {
+func (s *keySpec) misfit(name string, argc int) error {
 	if argc < s.min {
 		return fmt.Errorf("%w: %s with %d arguments, want %d or more", ErrCommand, name, argc-1, s.min-1)
 	}
@@ -93,7 +93,7 @@ func (s keySpec) misfit(name string, argc int) error {
 }
 
 // keys ranges over the keys of a command that fits.
-func (s keySpec) keys(args []string) iter.Seq[string] {
+func (s *keySpec) keys(args []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		last := s.last
 		if last < 0 {
@@ -113,7 +113,7 @@ func (s keySpec) keys(args []string) iter.Seq[string] {
 }
 
 // touches reports whether a key of a command that fits begins with prefix.
-func (s keySpec) touches(args []string, prefix string) bool {
+func (s *keySpec) touches(args []string, prefix string) bool {
 	if s == oneKey { // as nearly all are
 		return strings.HasPrefix(args[1], prefix)
 	}
@@ -126,7 +126,7 @@ func (s keySpec) touches(args []string, prefix string) bool {
 }
 
 // more returns the keys that are not at fixed places.
-func (s keySpec) more(args []string) []string {
+func (s *keySpec) more(args []string) []string {
 	if s.numkeys > 0 {
 		n, _ := strconv.Atoi(args[s.numkeys]) // it fits
 		return args[s.numkeys+1 : s.numkeys+1+n]

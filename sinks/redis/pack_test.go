@@ -13,19 +13,15 @@ import (
 	"github.com/walsink/walsink/sinks"
 )
 
-// unpack reads a MessagePack array of booleans, numbers and strings, by the forms
-// that the specification gives.
+// unpack reads MessagePack values that are true, numbers or strings, by the forms that
+// the specification gives.
 func unpack(b []byte) ([]any, error) {
-	if len(b) < 5 || b[0] != 0xdd {
-		return nil, errors.New("no array of 32 bits")
-	}
-	n, b := binary.BigEndian.Uint32(b[1:]), b[5:]
 	var items []any
 	for len(b) > 0 {
 		size, skip := 0, 1
 		switch c := b[0]; {
-		case c == 0xc2 || c == 0xc3:
-			items = append(items, c == 0xc3)
+		case c == 0xc3:
+			items = append(items, true)
 		case c == 0xce:
 			items, skip = append(items, int(binary.BigEndian.Uint32(b[1:]))), 5
 		case c>>5 == 5:
@@ -38,9 +34,6 @@ func unpack(b []byte) ([]any, error) {
 			return nil, fmt.Errorf("form %#x", c)
 		}
 		b = b[skip+size:]
-	}
-	if len(items) != int(n) {
-		return nil, fmt.Errorf("%d items, the array says %d", len(items), n)
 	}
 	return items, nil
 }
@@ -57,17 +50,16 @@ func TestPack(t *testing.T) {
 			want = append(want, s)
 		}
 	}
-	p.flag(true)
-	p.flag(false)
+	p.long()
 	place := p.number(7)
 	p.number(1 << 31)
 	p.set(place, 300)
-	want = append(want, true, false, 300, 1<<31)
-	if got, err := unpack(p.bytes()); err != nil || !reflect.DeepEqual(got, want) {
+	want = append(want, true, 300, 1<<31)
+	if got, err := unpack(p.buf); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
 	p.reset()
-	if got, err := unpack(p.bytes()); err != nil || len(got) != 0 {
+	if got, err := unpack(p.buf); err != nil || len(got) != 0 {
 		t.Errorf("after reset: %v, %v", got, err)
 	}
 }
@@ -77,7 +69,7 @@ func TestPackIsBounded(t *testing.T) {
 	p.reset()
 	for p.text(strings.Repeat("x", shortItem)) {
 	}
-	if n := len(p.bytes()); n < packBytes || n > 1<<20 {
+	if n := len(p.buf); n < packBytes || n > 1<<20 {
 		t.Errorf("a full pack has %d bytes", n)
 	}
 }
@@ -89,29 +81,37 @@ func TestItems(t *testing.T) {
 	for i := range 12 {
 		one("HSET", fmt.Sprint("k", i), "name", "v")
 	}
-	one("HSET", "k12", "name", "w")
-	one("HSET", "k13", "name", "w")
-	one("INCRBY", "n", "1")
-	cmds = append(cmds, []Command{{"DEL", "a"}, {"RPUSH", "l", "x"}})
 	long := strings.Repeat("x", shortItem+1)
+	one("HSET", "k12", "name", "w")
+	one("HSET", "k13", "name", long)
+	one("HSET", "k14", "other", "w")
+	one("HSET", "k15", "name", "w")
+	for i := range 10 {
+		one("INCRBY", fmt.Sprint("n", i), "1")
+	}
+	cmds = append(cmds, []Command{{"DEL", "a"}, {"RPUSH", "l", "x"}})
 	for i := range 10 {
 		one("SET", fmt.Sprint("s", i), long)
 	}
 
 	got, args := cutItems(t, cmds)
-	want := []any{"C", 8, 4}
+	want := []any{"C", 8, 0, 4}
 	for i := range 8 {
 		want = append(want, "HSET", fmt.Sprint("k", i), "name", "v")
 	}
-	want = append(want, "T", 4, 4, "HSET", false, "name", "v", "k8", "k9", "k10", "k11")
-	want = append(want, "T", 2, 4, "HSET", false, "name", false, "k12", "w", "k13", "w")
-	want = append(want, "C", 1, 3, "INCRBY", "n", "1")
+	want = append(want, "H", 6, 1, 4, "HSET", "name", "k8", "v", "k9", "v", "k10", "v", "k11", "v", "k12", "w", "k13", true)
+	want = append(want, "C", 2, 0, 4, "HSET", "k14", "other", "w", "HSET", "k15", "name", "w")
+	want = append(want, "C", 8, 0, 3)
+	for i := range 8 {
+		want = append(want, "INCRBY", fmt.Sprint("n", i), "1")
+	}
+	want = append(want, "H", 2, 0, 3, "INCRBY", "1", "n8", "n9")
 	want = append(want, "M", 2, 2, "DEL", "a", 3, "RPUSH", "l", "x")
-	want = append(want, "C", 8, 3)
+	want = append(want, "C", 8, 8, 3)
 	for i := range 8 {
 		want = append(want, "SET", fmt.Sprint("s", i), true)
 	}
-	want = append(want, "S", 2, "s8", true, "s9", true)
+	want = append(want, "S", 2, 2, "s8", true, "s9", true)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
@@ -120,8 +120,8 @@ func TestItems(t *testing.T) {
 			t.Errorf("argument %.40q, want the long value", a)
 		}
 	}
-	if len(args) != 10 {
-		t.Errorf("%d long arguments, want 10", len(args))
+	if len(args) != 11 {
+		t.Errorf("%d long arguments, want 11", len(args))
 	}
 }
 
@@ -146,21 +146,23 @@ func TestItemsExpand(t *testing.T) {
 
 // expand turns items of runs back into records.
 func expand(items []any) (recs [][]Command) {
+	next := func() (item any) {
+		item, items = items[0], items[1:]
+		return item
+	}
 	for len(items) > 0 {
-		op, n, argc := items[0], items[1].(int), items[2].(int)
-		items = items[3:]
+		op, n, _, argc := next(), next().(int), next(), next().(int)
 		form := make([]any, argc)
-		for i := range form {
-			form[i] = false
-		}
-		if op == "T" {
-			form, items = items[:argc], items[argc:]
+		if op == "H" {
+			for i := 0; i < argc; i += 2 {
+				form[i] = next()
+			}
 		}
 		for range n {
 			var cmd Command
 			for _, a := range form {
-				if a == false {
-					a, items = items[0], items[1:]
+				if a == nil {
+					a = next()
 				}
 				cmd = append(cmd, a.(string))
 			}

@@ -4,92 +4,90 @@ package redis
 type run struct {
 	op    string // what it is in the script; empty if there is none
 	argc  int    // of its commands, the name included
-	place int    // of the number of its records in the pack
-	n     int    // that number
+	place int    // of the number of its records in the pack; that of its long items is next
+	n     int    // records
+	long  int    // items of records that are long
 }
 
-// A likeness says what a series of commands of one name and length has in common.
-type likeness struct {
-	args  []string // of the first one; alias its record
-	fixed []bool   // for each of them, whether all others have it too
-	n     int      // others
+// A series is commands in a row that have the same name, number of arguments, and
+// fields: every second argument from the third on. Any two commands SET key value are
+// of one.
+type series struct {
+	args []string // of the last one; alias its record
+	n    int      // those before it, up to alikeAfter
 }
 
-// sameAfter is how many commands of one kind in a row make it worth while to send
-// once what they have in common.
-const sameAfter = 8
+// alikeAfter is how many commands of a series make it worth while to send once what
+// they have in common.
+const alikeAfter = 8
 
-func (l *likeness) reset() {
-	clear(l.args)
-	l.args, l.fixed, l.n = l.args[:0], l.fixed[:0], 0
+func (s *series) reset() {
+	clear(s.args)
+	s.args, s.n = s.args[:0], 0
 }
 
-// next takes the next command. It reports whether it is like those before.
-func (l *likeness) next(args []string) bool {
-	if len(args) != len(l.args) || args[0] != l.args[0] {
-		l.reset()
-		l.args = append(l.args, args...)
-		for range args {
-			l.fixed = append(l.fixed, true)
+// next takes the next command and returns what its run is in the script.
+func (s *series) next(args []string) string {
+	set := len(args) == 3 && args[0] == "SET"
+	switch {
+	case len(args) != len(s.args) || args[0] != s.args[0] || !set && !s.sameFields(args):
+		s.reset()
+		s.args = append(s.args, args...)
+	case s.n < alikeAfter-1:
+		s.n++
+	case set:
+		return "S"
+	default:
+		switch len(args) { // the script has these
+		case 3, 4, 6, 8, 10, 12:
+			return "H"
 		}
-		return false
 	}
-	l.n++
-	like := true
-	for i, fixed := range l.fixed {
-		if fixed && args[i] != l.args[i] {
-			l.fixed[i], like = false, false
+	return "C"
+}
+
+func (s *series) sameFields(args []string) bool {
+	for i := 2; i < len(args); i += 2 {
+		if args[i] != s.args[i] {
+			return false
 		}
 	}
-	return like
+	return true
 }
 
 // single adds a record of one command to the run at the end of the chunk, or begins
 // another one.
 func (c *cutter) single() {
 	args := c.view.args
-	like := c.like.next(args)
-	op := "T"
-	switch {
-	case c.like.n < sameAfter:
-		op, like = "C", true
-	case args[0] == "SET" && len(args) == 3:
-		op, like = "S", true
-	}
-	if c.run.op != op || c.run.argc != len(args) || !like {
-		c.beginRun(op, len(args))
+	op := c.series.next(args)
+	if c.run.op != op || c.run.argc != len(args) {
+		c.beginRun(op, args)
 	}
 	c.run.n++
 	switch op {
 	case "C":
-		c.add(args...)
+		c.run.long += c.add(args...)
 	case "S":
-		c.add(args[1:]...)
+		c.run.long += c.add(args[1:]...)
 	default:
-		for i, fixed := range c.like.fixed {
-			if !fixed {
-				c.add(args[i])
-			}
+		for i := 1; i < len(args); i += 2 {
+			c.run.long += c.add(args[i])
 		}
 	}
 }
 
-// beginRun begins a run, of commands that are alike as far as c.like says.
-func (c *cutter) beginRun(op string, argc int) {
+// beginRun begins a run of commands like this one.
+func (c *cutter) beginRun(op string, args []string) {
 	c.seal()
 	c.add(op)
-	c.run = run{op: op, argc: argc, place: c.open.items.number(0)}
+	c.run = run{op: op, argc: len(args), place: c.number(0)}
+	c.number(0)
 	if op != "S" {
-		c.number(argc)
+		c.number(len(args))
 	}
-	if op != "T" {
-		return
-	}
-	for i, fixed := range c.like.fixed {
-		if fixed {
-			c.add(c.like.args[i])
-		} else {
-			c.open.items.flag(false)
+	if op == "H" {
+		for i := 0; i < len(args); i += 2 {
+			c.add(args[i])
 		}
 	}
 }
@@ -98,6 +96,7 @@ func (c *cutter) beginRun(op string, argc int) {
 func (c *cutter) seal() {
 	if c.run.op != "" {
 		c.open.items.set(c.run.place, c.run.n)
+		c.open.items.set(c.run.place+numberSize, c.run.long)
 	}
 	c.run = run{}
 }

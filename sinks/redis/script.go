@@ -45,7 +45,7 @@ type scripts struct{ flush, own, home, slot, override *script }
 const (
 	moved  = "return {nonce, 'moved'}"
 	fenced = "return {nonce, 'fenced', m[1]}"
-	apply  = "call(unpack("
+	apply  = "local apply = call"
 	store  = "redis.call('HSET', KEYS[1], unpack(set))"
 )
 
@@ -55,7 +55,7 @@ func newScripts() scripts {
 		flush = strings.NewReplacer(moved, "nonce = nonce", fenced, "nonce = nonce").Replace(flush)
 	}
 	if plant.Active(plant.RedisLedgerLate) {
-		flush = strings.ReplaceAll(flush, apply, "type(unpack(")
+		flush = strings.ReplaceAll(flush, apply, "local apply = type")
 	}
 	return scripts{
 		flush: newScript(flush), own: newScript(ownSource), home: newScript(homeSource), slot: newScript(slotSource),

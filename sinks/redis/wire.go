@@ -122,16 +122,16 @@ func upper(b []byte) {
 type view struct {
 	args []string // of all commands, one after the other; alias the record
 	ends []int    // of each command in args
-	spec []keySpec
+	spec []*keySpec
 
 	last     string // name that was looked up last, and what was found
-	lastSpec keySpec
+	lastSpec *keySpec
 }
 
 // forget lets go of the record.
 func (v *view) forget() {
 	clear(v.args)
-	v.last, v.lastSpec = "", keySpec{}
+	v.last, v.lastSpec = "", nil
 }
 
 // parse decodes a record. It fails for anything that AppendCommands would not have
@@ -202,8 +202,8 @@ func (v *view) allow(args []string) (err error) {
 }
 
 // commands ranges over the commands of the record parsed last.
-func (v *view) commands() iter.Seq2[keySpec, []string] {
-	return func(yield func(keySpec, []string) bool) {
+func (v *view) commands() iter.Seq2[*keySpec, []string] {
+	return func(yield func(*keySpec, []string) bool) {
 		start := 0
 		for i, end := range v.ends {
 			if !yield(v.spec[i], v.args[start:end]) {

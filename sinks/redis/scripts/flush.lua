@@ -6,13 +6,15 @@
 -- KEYS: mark, audit list, dead letter stream
 -- ARGV: nonce, fence, owner, session, chain, partial chain, done, flush id,
 --       tolerated, records, dead, audit rows, time, items, long items...
--- The items are a MessagePack array. A long one comes behind it, in the order of
--- the values true that stand for them:
+-- The items are MessagePack values. A long one comes behind them, in the order of the
+-- values true that stand for them:
 --   B index checkpoint batch chain        the batch that follows
---   C count argc args...                  count records of one command each
---   T count argc form args...             the same, all of one form: argc arguments, with
---                                         false for those that come with each record
---   S count (key value)...                count records of SET key value
+--   C count longs argc args...            count records of one command each, with longs
+--                                         long items in all
+--   H count longs argc name fields... (key values...)...
+--                                         the same, all with this name and these fields,
+--                                         as in: name key field value field value
+--   S count longs (key value)...          count records of SET key value
 --   M count (argc args...)...             one record of count commands
 --   D field code reason record            a record already known as bad
 --   E head audit                          the batch ends
@@ -36,13 +38,6 @@ for i, want in ipairs({'list', 'stream'}) do
 end
 local started = call('TIME')
 if started.err then return {nonce, 'refused', started.err} end
-local items, long = cmsgpack.unpack(ARGV[ITEMS]), ITEMS
-for i = 1, #ARGV > ITEMS and #items or 0 do
-  if items[i] == true then
-    long = long + 1
-    items[i] = ARGV[long]
-  end
-end
 -- The first write: a server that takes no writes says so here, before any record.
 local w = call('HINCRBY', KEYS[1], 'w', 1)
 if type(w) == 'table' then return {nonce, 'refused', w.err} end
@@ -100,10 +95,10 @@ local function uvarint(n)
   return s .. string.char(n)
 end
 
--- The wire form of a command, argc arguments of t from i on, for the dead letters.
-local function wire(t, i, argc)
-  local w = {uvarint(argc)}
-  for j = i, i + argc - 1 do w[#w + 1] = uvarint(#t[j]); w[#w + 1] = t[j] end
+-- The wire form of a command, for the dead letters.
+local function wire(args)
+  local w = {uvarint(#args)}
+  for _, a in ipairs(args) do w[#w + 1] = uvarint(#a); w[#w + 1] = a end
   return table.concat(w)
 end
 
@@ -116,71 +111,124 @@ end
 
 -- What to stop at after the only command of a record has failed; nothing if it is a
 -- dead letter now.
-local function fatal(err, t, i, argc)
+local function fatal(err, args)
   if not tolerated(err) then return err end
-  return reject(err, '\1' .. wire(t, i, argc))
+  return reject(err, '\1' .. wire(args))
+end
+
+-- The items from at on; at is negative when there are no more. take returns where the
+-- ones behind it begin, and then n items.
+local pack, at, long, take = ARGV[ITEMS], 0, ITEMS, cmsgpack.unpack_limit
+
+local function list(next, ...)
+  at = next
+  return {...}
+end
+
+-- The next n items, with the long ones.
+local function read(n)
+  local t = list(take(pack, n, at))
+  for j = 1, n do
+    if t[j] == true then
+      long = long + 1
+      t[j] = ARGV[long]
+    end
+  end
+  return t
+end
+
+-- What take returns goes straight into the call where nothing of it is long: a table
+-- of arguments takes longer to fill and to read than all else that is done here.
+local apply = call
+local function command(next, ...) at = next; return apply(...) end
+local function mset(next, ...) at = next; return apply('MSET', ...) end
+local series = {
+  [3] = function(c, f) return function(o, k) at = o; return apply(c, k, f) end end,
+  [4] = function(c, f) return function(o, k, v) at = o; return apply(c, k, f, v) end end,
+  [6] = function(c, f, g) return function(o, k, v, w) at = o; return apply(c, k, f, v, g, w) end end,
+  [8] = function(c, f, g, h) return function(o, k, v, w, x) at = o; return apply(c, k, f, v, g, w, h, x) end end,
+  [10] = function(c, f, g, h, i)
+    return function(o, k, v, w, x, y) at = o; return apply(c, k, f, v, g, w, h, x, i, y) end
+  end,
+  [12] = function(c, f, g, h, i, j)
+    return function(o, k, v, w, x, y, z) at = o; return apply(c, k, f, v, g, w, h, x, i, y, j, z) end
+  end,
+}
+
+-- The arguments of one command of a series.
+local function mixed(form, values)
+  local args = {}
+  for j, f in ipairs(form) do args[2 * j - 1] = f; args[2 * j] = values[j] end
+  return args
 end
 
 -- Most answers, to be found out faster than by their type.
 local fine = {[0] = true, true}
 
-local i, top = 1, #items
-while i <= top do
-  local op = items[i]
-  if op == 'C' then
-    local count, argc = items[i + 1], items[i + 2]
-    i = i + 3
+while at >= 0 do
+  local op
+  at, op = take(pack, 1, at)
+  if op == 'C' or op == 'H' then
+    local count, longs, argc, n, form, quick
+    at, count, longs, argc = take(pack, 3, at)
+    if op == 'C' then
+      n, quick = argc, command
+    else
+      n = math.floor(argc / 2)
+      form = read(argc - n)
+      quick = series[argc](unpack(form))
+    end
+    local function args()
+      local values = read(n)
+      return form and mixed(form, values) or values
+    end
     for _ = 1, count do
-      local r = call(unpack(items, i, i + argc - 1))
+      local was, full, r = at, nil, nil
+      if longs == 0 then
+        r = quick(take(pack, n, at))
+      else
+        full = args()
+        r = apply(unpack(full))
+      end
       if fine[r] or type(r) ~= 'table' or not r.err then
         records = records + 1
       else
-        local err = fatal(r.err, items, i, argc)
+        if not full then
+          at = was
+          full = args()
+        end
+        local err = fatal(r.err, full)
         if err then return stop(err) end
       end
-      done, i = done + 1, i + argc
-    end
-  elseif op == 'T' then
-    local count, argc = items[i + 1], items[i + 2]
-    local cmd, place, n = {}, {}, 0
-    for j = 1, argc do
-      cmd[j] = items[i + 2 + j]
-      if not cmd[j] then n = n + 1; place[n] = j end
-    end
-    i = i + 3 + argc
-    for _ = 1, count do
-      for j = 1, n do cmd[place[j]] = items[i + j - 1] end
-      local r = call(unpack(cmd, 1, argc))
-      if fine[r] or type(r) ~= 'table' or not r.err then
-        records = records + 1
-      else
-        local err = fatal(r.err, cmd, 1, argc)
-        if err then return stop(err) end
-      end
-      done, i = done + 1, i + n
+      done = done + 1
     end
   elseif op == 'S' then
-    local left = items[i + 1]
-    i = i + 2
+    local left, longs, most = nil, nil, 500
+    at, left, longs = take(pack, 2, at)
     while left > 0 do
       -- MSET either does all of it or nothing, and fails for no key's sake.
-      local n = math.min(left, 500)
-      local r = call('MSET', unpack(items, i, i + 2 * n - 1))
+      local n, was, first, r = math.min(left, most), at, long, nil
+      if longs == 0 then
+        r = mset(take(pack, 2 * n, at))
+      else
+        r = apply('MSET', unpack(read(2 * n)))
+      end
       if r.err then
-        n = 1
-        r = call('SET', items[i], items[i + 1])
+        n, most, at, long = 1, 1, was, first
+        r = apply('SET', unpack(read(2)))
         if r.err then return stop(r.err) end
       end
-      records, done, left, i = records + n, done + n, left - n, i + 2 * n
+      records, done, left = records + n, done + n, left - n
     end
   elseif op == 'M' then
-    local count, body, failed = items[i + 1], {}, nil
-    i = i + 2
+    local count, argc, body, failed = nil, nil, {}, nil
+    at, count = take(pack, 1, at)
     local skip = applied
     for j = 1, count do
-      local argc = items[i]
+      at, argc = take(pack, 1, at)
+      local args = read(argc)
       if not failed and j > skip then
-        local r = call(unpack(items, i + 1, i + argc))
+        local r = apply(unpack(args))
         if type(r) == 'table' and r.err then
           if not tolerated(r.err) then return stop(r.err) end
           failed = r.err
@@ -188,26 +236,24 @@ while i <= top do
           applied = j
         end
       end
-      if room > 0 then body[j] = wire(items, i + 1, argc) end
-      i = i + argc + 1
+      if room > 0 then body[j] = wire(args) end
     end
     local lost = failed and reject(failed, uvarint(count) .. table.concat(body))
     if lost then return stop(lost) end
     if not failed then records = records + 1 end
     done, applied = done + 1, 0
   elseif op == 'D' then
-    local lost = letter(applied, items[i + 1], items[i + 2], items[i + 3], items[i + 4])
+    local lost = letter(applied, unpack(read(4)))
     if lost then return stop(lost) end
-    done, applied, i = done + 1, 0, i + 5
+    done, applied = done + 1, 0
   elseif op == 'B' then
-    index, checkpoint, batch, id = items[i + 1], items[i + 2], items[i + 3], items[i + 4]
-    i = i + 5
+    index, checkpoint, batch, id = unpack(read(4))
   else
-    local r = keep > 0 and call('RPUSH', KEYS[2], nbad .. ':' .. items[i + 2])
+    local t = read(2)
+    local r = keep > 0 and call('RPUSH', KEYS[2], nbad .. ':' .. t[2])
     if type(r) == 'table' then return stop(r.err) end
-    head, chain, ended = items[i + 1], id, true
+    head, chain, ended = t[1], id, true
     done, applied, bad, nbad, pinned, batch, id = 0, 0, '', 0, '', '', ''
-    i = i + 3
   end
 end
 save('')
