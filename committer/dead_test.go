@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/walsink/walsink/committer"
 	"github.com/walsink/walsink/sinks"
@@ -234,6 +235,49 @@ func TestPartialDeadIsAdopted(t *testing.T) {
 	w.wantAudit(3)
 	if m := w.mark(); m.Records != 17 || m.Dead != 3 {
 		t.Fatalf("mark %+v", m)
+	}
+}
+
+// TestPartOfAStepCounts has the store take the beginning of a step, and then refuse the
+// rest: a record of it counts once, as what it is, and so it does for an observer.
+func TestPartOfAStepCounts(t *testing.T) {
+	for _, done := range []int{0, 3} {
+		t.Run(fmt.Sprint(done, " records of batch 2"), func(t *testing.T) {
+			w := newWorld(t)
+			w.mopts = memory.Options{Reject: badRecord, Tolerate: true, Chunked: true}
+			w.opts.DeadLetters = true
+			var records, dead, told int64
+			w.opts.Observer.Flushed = func(_ string, s committer.StepInfo, _ time.Duration) {
+				records, dead = records+s.Records, dead+s.Dead
+			}
+			w.opts.Observer.Dead = func(string, uint64, sinks.Reject) { told++ }
+			w.open()
+			w.close()
+			for i := range 3 {
+				w.log.add(key, uint64(i+1), spoil(recs(10*i, 10*i+9), 2, 5)...)
+			}
+			w.start()
+			w.sink.flush = func(n int, _ *sinks.Step) fault {
+				if n == 1 {
+					return fault{err: kind(sinks.Transient), first: 10 + done}
+				}
+				return fault{}
+			}
+			if _, err := w.tryOpen(); err != nil {
+				t.Fatal(err)
+			}
+			w.drain()
+			w.wantCounts(24, 6)
+			st := w.status()
+			if st.Batches != 3 || st.Settled != 1 {
+				t.Errorf("%d batches, %d steps settled, want 3 and 1", st.Batches, st.Settled)
+			}
+			w.close() // an observer is told last
+			if records != 24 || dead != 6 || told != 6 {
+				t.Errorf("observed %d records, %d dead, %d of them one by one", records, dead, told)
+			}
+			w.wantDead(2, 5, 2, 5, 2, 5)
+		})
 	}
 }
 

@@ -141,7 +141,7 @@ func (l *lane) failed(st *step, ferr error, attempt int, start time.Time) (again
 	case m.Tip() == st.Next.Tip():
 		return false, l.in(st, m, true, start)
 	case m.Tip() != st.Prev.Tip():
-		return false, l.moved(m)
+		return false, l.partly(st, m, start)
 	case st.readErr != nil:
 		return false, l.wrap("read", st.Batches[0].Checkpoint, st.readErr)
 	}
@@ -159,6 +159,26 @@ func (l *lane) failed(st *step, ferr error, attempt int, start time.Time) (again
 func (st *step) pinned(m sinks.Mark) bool {
 	p := m.Partial
 	return st.Prev.Partial == nil && m.Chain == st.Prev.Chain && p != nil && p.Done == 0 && p.Batch.Chain() == st.Batches[0].Chain()
+}
+
+// partly goes on from a mark that is neither before nor after the step. If it is inside,
+// what is in counts.
+func (l *lane) partly(st *step, m sinks.Mark, start time.Time) error {
+	in, ended := st.upTo(m)
+	if in == nil {
+		return l.moved(m)
+	}
+	if err := l.adopt(m); err != nil {
+		return err
+	}
+	info := in.info()
+	info.Batches, info.Dead, info.Settled, info.Phases = ended, int64(m.Dead-st.Prev.Dead), true, l.phases
+	if m.Partial == nil {
+		l.since = time.Time{}
+	}
+	l.count(info)
+	l.tell(in, info, time.Since(start))
+	return nil
 }
 
 // moved goes on from a mark that is neither before nor after the step: the

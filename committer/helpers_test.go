@@ -1,6 +1,7 @@
 package committer_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/walsink/walsink/committer"
+	"github.com/walsink/walsink/record"
 	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/memory"
 )
@@ -198,10 +200,12 @@ type faultySink struct {
 func (s *faultySink) Takes(format string) bool { return s.takes != "" && format == s.takes }
 
 // A fault is what happens to a flush: err is returned before the store is
-// called, or, with after, in place of its answer. Or block runs in its place.
+// called, or, with after, in place of its answer, or, with first, after the first
+// records of the step are in. Or block runs in its place.
 type fault struct {
 	err   error
 	after bool
+	first int
 	block func(context.Context) error
 }
 
@@ -237,6 +241,11 @@ func (l *faultyLane) Flush(ctx context.Context, step *sinks.Step) (sinks.Result,
 	switch {
 	case ft.block != nil:
 		return sinks.Result{}, ft.block(ctx)
+	case ft.first > 0:
+		if _, err := l.Lane.Flush(ctx, beginning(step, uint64(ft.first))); err != nil {
+			return sinks.Result{}, err
+		}
+		return sinks.Result{}, ft.err
 	case ft.err != nil && !ft.after:
 		return sinks.Result{}, ft.err
 	}
@@ -245,6 +254,49 @@ func (l *faultyLane) Flush(ctx context.Context, step *sinks.Step) (sinks.Result,
 		return sinks.Result{}, ft.err
 	}
 	return res, err
+}
+
+// beginning is a step of the first n records of one that has no dead letters.
+func beginning(step *sinks.Step, n uint64) *sinks.Step {
+	sub, batches := *step, 0
+	sub.Next, sub.Records, sub.Tolerate = step.Prev, int64(n), 100
+	sub.Next.Records += n
+	left := n
+	for _, b := range step.Batches {
+		if left == 0 {
+			break
+		}
+		if batches++; left < b.Records {
+			sub.Next.Partial = &sinks.Partial{Batch: b.Batch, Done: left}
+			break
+		}
+		left -= b.Records
+		sub.Next.Seq, sub.Next.Checkpoint, sub.Next.Chain, sub.Next.Position = b.Seq, b.Checkpoint, b.Chain(), b.Position
+	}
+	sub.Batches = step.Batches[:batches]
+	var runs []sinks.Run
+	sub.Bytes, left = 0, n
+	for run, err := range step.Runs {
+		if err != nil || left == 0 {
+			break
+		}
+		var recs [][]byte
+		for i := range min(run.Block.Len(), int(left)) {
+			recs = append(recs, bytes.Clone(run.Block.Record(i)))
+			sub.Bytes += int64(len(run.Block.Record(i)))
+		}
+		left -= uint64(len(recs))
+		run.Block = record.BlockOf(recs...)
+		runs = append(runs, run)
+	}
+	sub.Runs = func(yield func(sinks.Run, error) bool) {
+		for _, run := range runs {
+			if !yield(run, nil) {
+				return
+			}
+		}
+	}
+	return &sub
 }
 
 func (l *faultyLane) Mark(ctx context.Context) (sinks.Mark, error) {

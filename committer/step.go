@@ -53,6 +53,45 @@ func (st *step) info() StepInfo {
 	return i
 }
 
+// upTo returns the beginning of the step that is in if m is the mark, and how many
+// batches end there; nil if m is nowhere inside the step. The bytes of a batch that does
+// not end are not known.
+func (st *step) upTo(m sinks.Mark) (in *step, ended int) {
+	if st.parts[0].lost {
+		return nil, 0
+	}
+	if m.Chain != st.Prev.Chain {
+		ended = 1 + slices.IndexFunc(st.parts, func(p part) bool { return p.batch.Chain() == m.Chain })
+		if ended == 0 {
+			return nil, 0
+		}
+	}
+	n, done := ended, uint64(0)
+	if p := m.Partial; p != nil {
+		if n == len(st.parts) || p.Batch.Chain() != st.parts[n].batch.Chain() {
+			return nil, 0
+		}
+		n, done = n+1, p.Done
+	}
+	if n == 0 || m.Records < st.Prev.Records || m.Dead < st.Prev.Dead {
+		return nil, 0
+	}
+	in = &step{Step: st.Step, parts: st.parts[:n]}
+	in.Next, in.Records, in.Bytes, in.Dead = m, int64(m.Records-st.Prev.Records), 0, nil
+	for _, p := range st.parts[:ended] {
+		in.Bytes += p.bytes
+	}
+	for _, d := range st.Dead {
+		if d.Batch < ended || d.Batch == ended && d.Number < done {
+			in.Dead = append(in.Dead, d)
+		}
+		if d.Batch < ended {
+			in.Bytes -= int64(len(d.Record))
+		}
+	}
+	return in, ended
+}
+
 // A source reads the batches of one lane.
 type source struct {
 	log    Log

@@ -252,7 +252,9 @@ func apply(e entry, step *sinks.Step, recs [][]byte, rejected []sinks.DeadLetter
 		p := *next.Partial
 		p.Dead = slices.Clone(p.Dead)
 		for _, d := range rejected {
-			p.Dead = append(p.Dead, d.Number)
+			if d.Batch == len(audit)-1 {
+				p.Dead = append(p.Dead, d.Number)
+			}
 		}
 		slices.Sort(p.Dead)
 		next.Partial, audit = &p, audit[:len(audit)-1]
