@@ -2,7 +2,10 @@
 
 # The race detector needs a C compiler.
 RACE      := $(if $(shell command -v "$$(go env CC)"),-race)
-GOTEST    ?= $(RACE) -count=1 -timeout 30m ./...
+# Many tests wait for servers, disks and clocks, so there are more packages at once than
+# cores; those that take longest come first.
+PACKAGES  ?= ./integration/file ./wal ./...
+GOTEST    ?= $(RACE) -count=1 -timeout 30m -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) $(PACKAGES)
 FUZZTIME  ?= 20s
 BUDGET    ?= 1h
 SEED      ?= 1
