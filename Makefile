@@ -4,7 +4,7 @@
 RACE      := $(if $(shell command -v "$$(go env CC)"),-race)
 # Many tests wait for servers, disks and clocks, so there are more packages at once than
 # cores; those that take longest come first.
-PACKAGES  ?= ./integration/file ./wal ./...
+PACKAGES  ?= ./integration/file ./integration/postgres ./wal ./integration/redis ./...
 GOTEST    ?= $(RACE) -count=1 -timeout 30m -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) $(PACKAGES)
 FUZZTIME  ?= 20s
 BUDGET    ?= 1h

@@ -85,7 +85,7 @@ func TestF15CompressedAndKilled(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, normalBuild)
 			r.flags, r.opts = killFlags, "compress="+compress
-			k := newKiller(r, 20_000)
+			k := newKiller(r, 8_000)
 			for i := range cycles(30) {
 				if !k.cycle() {
 					t.Fatalf("cycle %d: %s", i, k.refused)

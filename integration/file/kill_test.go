@@ -70,14 +70,14 @@ func cycles(n int) int {
 }
 
 // killFlags make checkpoints frequent, so that a kill may hit any instant of one.
-var killFlags = []string{"--lanes", "4", "--checkpoint-records", "2000", "--checkpoint-interval", "10ms"}
+var killFlags = []string{"--lanes", "4", "--checkpoint-records", "500", "--checkpoint-interval", "10ms"}
 
 // TestKill9 kills the real process at random instants. C101, E03, Q09.
 func TestKill9(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, normalBuild)
 	r.flags = killFlags
-	k := newKiller(r, 50_000)
+	k := newKiller(r, 15_000)
 	begin := time.Now()
 	for i := range cycles(200) {
 		if !k.cycle() {
@@ -112,7 +112,7 @@ func TestKill9StateLost(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, normalBuild)
 			r.flags = append([]string{"--lanes", lanes}, killFlags[2:]...)
-			k := newKiller(r, 20_000)
+			k := newKiller(r, 8_000)
 			for i := range cycles(60) {
 				if !k.cycle() {
 					t.Fatalf("cycle %d: %s", i, k.refused)

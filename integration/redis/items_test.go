@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -60,6 +61,98 @@ func TestManyShortArguments(t *testing.T) {
 	lane, mark := acquire(t, open(t, c, redis.Options{ChunkTime: time.Minute}), in.id)
 	in.finish(t, lane, mark)
 	compare(t, c, plain)
+}
+
+// TestMostArguments has commands with as many arguments as a record may hold, alone and
+// with others in a record.
+func TestMostArguments(t *testing.T) {
+	var good [][]redis.Command
+	for i := range 12 {
+		push := func(key string) redis.Command {
+			cmd := redis.Command{"RPUSH", key}
+			for n := range redis.MaxArgs - 2 {
+				cmd = append(cmd, fmt.Sprint(i, "-", n))
+			}
+			return cmd
+		}
+		cmd := push("list")
+		if i%3 == 2 {
+			cmd[2000] = strings.Repeat("x", 1000)
+		}
+		good = append(good, []redis.Command{cmd}, []redis.Command{push("a"), push("b")})
+	}
+	refused := redis.Command{"RPUSH", "wrong"}
+	for n := range redis.MaxArgs - 2 {
+		refused = append(refused, fmt.Sprint(n))
+	}
+	refuseSome(t, good, []redis.Command{refused})
+}
+
+// TestSeriesWithRefused has series of commands that share a name and fields, of all the
+// lengths that are sent in short, in which some are refused: the dead letters have the
+// commands as they were.
+func TestSeriesWithRefused(t *testing.T) {
+	for argc := 3; argc <= 14; argc++ {
+		t.Run(fmt.Sprint(argc, " arguments"), func(t *testing.T) {
+			command := func(key, value string) []redis.Command {
+				if argc%2 == 1 {
+					return []redis.Command{append(redis.Command{"SADD", key}, slices.Repeat([]string{"member"}, argc-2)...)}
+				}
+				cmd := redis.Command{"HSET", key}
+				for n := 2; n < argc; n += 2 {
+					cmd = append(cmd, fmt.Sprint("field", n), value+fmt.Sprint(n))
+				}
+				return []redis.Command{cmd}
+			}
+			var good [][]redis.Command
+			for i := range 60 {
+				good = append(good, command(fmt.Sprint("key", i%7), fmt.Sprint(i)))
+			}
+			long := strings.Repeat("long", 100)
+			good = append(good, command("key", long))
+			refuseSome(t, good, command("wrong", "short"), command("wrong", long))
+		})
+	}
+}
+
+// refuseSome flushes records of which those at the end, and once more in the middle, are refused
+// because the key "wrong" is a string, and compares the store and the dead letters.
+func refuseSome(t *testing.T, good [][]redis.Command, refused ...[]redis.Command) {
+	t.Helper()
+	addr := servers.Redis(t)
+	c, plain := connect(t, addr), connectWith(t, &goredis.Options{Addr: addr, DB: 1})
+	for _, c := range []*goredis.Client{c, plain} {
+		if err := c.Set(t.Context(), "wrong", 1, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	half := len(good) / 2
+	in := newInput("0")
+	var recs, dead [][]byte
+	for i, cmds := range slices.Concat(good[:half], refused, good[half:], refused) {
+		r := rec(t, cmds...)
+		recs = append(recs, r)
+		if i >= half && i < half+len(refused) || i >= len(good)+len(refused) {
+			dead = append(dead, r)
+			continue
+		}
+		apply(t, plain, cmds)
+	}
+	in.raw(recs...)
+	lane, mark := acquire(t, open(t, c, redis.Options{}), in.id)
+	step := in.step(mark, 0)
+	step.Tolerate = len(dead)
+	if _, err := lane.Flush(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	compare(t, c, plain)
+	var got [][]byte
+	for _, m := range c.XRange(t.Context(), "walsink:dead:{"+in.id.String()+"}", "-", "+").Val() {
+		got = append(got, []byte(m.Values["record"].(string)))
+	}
+	if !slices.EqualFunc(got, dead, bytes.Equal) {
+		t.Errorf("dead letters %.300q, want %.300q", got, dead)
+	}
 }
 
 // A writer thinks of commands.
