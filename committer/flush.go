@@ -168,9 +168,11 @@ func (l *lane) partly(st *step, m sinks.Mark, start time.Time) error {
 	if in == nil {
 		return l.moved(m)
 	}
+	noted := time.Now()
 	if err := l.adopt(m); err != nil {
 		return err
 	}
+	l.phases.Commit = time.Since(noted)
 	info := in.info()
 	info.Batches, info.Dead, info.Settled, info.Phases = ended, int64(m.Dead-st.Prev.Dead), true, l.phases
 	if m.Partial == nil {

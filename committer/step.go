@@ -73,7 +73,8 @@ func (st *step) upTo(m sinks.Mark) (in *step, ended int) {
 		}
 		n, done = n+1, p.Done
 	}
-	if n == 0 || m.Records < st.Prev.Records || m.Dead < st.Prev.Dead {
+	if n == 0 || done > st.parts[n-1].to || ended > 0 && !st.parts[ended-1].ends() ||
+		m.Records < st.Prev.Records || m.Dead < st.Prev.Dead {
 		return nil, 0
 	}
 	in = &step{Step: st.Step, parts: st.parts[:n]}

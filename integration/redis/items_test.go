@@ -13,6 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/walsink/walsink/integration/servers"
+	"github.com/walsink/walsink/sinks"
 	"github.com/walsink/walsink/sinks/redis"
 )
 
@@ -47,20 +48,41 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestManyShortArguments has chunks of more than a mebibyte.
+// TestManyShortArguments has chunks of more short arguments than a pack takes, with all
+// kinds of records behind them.
 func TestManyShortArguments(t *testing.T) {
 	addr := servers.StartRedis(t, "--proto-max-bulk-len", "1mb").Addr()
 	c, plain := connect(t, addr), connectWith(t, &goredis.Options{Addr: addr, DB: 1})
+	lane, mark := acquire(t, open(t, c, redis.Options{ChunkTime: time.Minute}), sinks.LaneID{Sink: "test", Lane: "0"})
 	in := newInput("0")
-	var cmds []redis.Command
-	for i := range 30_000 {
-		cmds = append(cmds, redis.Command{"RPUSH", fmt.Sprint("list", i%50), strings.Repeat(fmt.Sprint(i%10), 120), strings.Repeat("x", i%100)})
+	for i := range 4 { // the first makes the chunks grow, the second one is too large for a pack
+		var recs [][]byte
+		for n := range []int{9000, 20_000, 500, 6000}[i] {
+			text := strings.Repeat(fmt.Sprint(n%10), 120)
+			record := []redis.Command{{"RPUSH", fmt.Sprint("list", n%50), text, strings.Repeat("x", n%100)}}
+			switch { // each kind in a row, and each one behind each other one
+			case n/40%3 == 1:
+				record = []redis.Command{{"SET", fmt.Sprint("text", n%70), text}}
+			case n/40%3 == 2:
+				record = []redis.Command{{"HSET", fmt.Sprint("hash", n%70), "a", text, "b", fmt.Sprint(n)}}
+			}
+			if n%97 == 0 {
+				record = append(record, redis.Command{"RPUSH", "log", fmt.Sprint(n)})
+			}
+			recs = append(recs, rec(t, record...))
+			apply(t, plain, record)
+		}
+		in.raw(recs...)
+		if i == 0 {
+			mark = in.finish(t, lane, mark)
+		}
 	}
-	in.batch(t, cmds...)
-	apply(t, plain, cmds)
-	lane, mark := acquire(t, open(t, c, redis.Options{ChunkTime: time.Minute}), in.id)
-	in.finish(t, lane, mark)
+	mark = in.finish(t, lane, mark)
 	compare(t, c, plain)
+	again, err := lane.Mark(t.Context())
+	if err != nil || again.Records != 35_500 || mark.Records != 35_500 {
+		t.Errorf("the mark counts %d records, want 35,500: %v", again.Records, err)
+	}
 }
 
 // TestMostArguments has commands with as many arguments as a record may hold, alone and

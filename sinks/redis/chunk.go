@@ -141,7 +141,7 @@ func (c *cutter) need(units int) error {
 		return fmt.Errorf("batch %d: %w", b.Seq, err)
 	}
 	chain := b.Chain().String()
-	c.add("B")
+	c.open.items.op("B")
 	c.number(c.batch)
 	c.add(strconv.FormatUint(b.Checkpoint, 10), string(batch), chain)
 	c.tip.part, c.begun = chain, true
@@ -236,7 +236,8 @@ func (c *cutter) letter(d sinks.DeadLetter) error {
 		return err
 	}
 	c.seal()
-	c.add("D", d.Field, d.Code, d.Reason, string(d.Record))
+	c.open.items.op("D")
+	c.add(d.Field, d.Code, d.Reason, string(d.Record))
 	c.tip.done++
 	c.dead++
 	return nil
@@ -264,7 +265,8 @@ func (c *cutter) end() error {
 	if err != nil {
 		return fmt.Errorf("batch %d: %w", b.Seq, err)
 	}
-	c.add("E", string(head), string(row))
+	c.open.items.op("E")
+	c.add(string(head), string(row))
 	c.tip = tip{chain: b.Chain().String()}
 	c.batch, c.begun = c.batch+1, false
 	return nil

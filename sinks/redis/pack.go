@@ -43,6 +43,13 @@ func (p *pack) text(s string) bool {
 	return true
 }
 
+// op adds what the script is to do with the items that follow: always here, since the
+// script looks for it nowhere else.
+func (p *pack) op(s string) {
+	p.buf = append(p.buf, packStr|byte(len(s)))
+	p.buf = append(p.buf, s...)
+}
+
 // long adds what stands for a long item.
 func (p *pack) long() { p.buf = append(p.buf, packTrue) }
 

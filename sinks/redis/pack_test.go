@@ -125,6 +125,21 @@ func TestItems(t *testing.T) {
 	}
 }
 
+// TestItemsBehindAFullPack shows that of what comes when a pack is full everything is
+// long, but not what the script is to do.
+func TestItemsBehindAFullPack(t *testing.T) {
+	var cmds [][]Command
+	for i := range 6000 {
+		cmds = append(cmds, []Command{{"RPUSH", fmt.Sprint("list", i), strings.Repeat(fmt.Sprint(i%10), 100)}})
+	}
+	cmds = append(cmds, []Command{{"HINCRBY", "h", "n", "1"}}, []Command{{"DEL", "a"}, {"DEL", "b"}}, []Command{{"DEL", "c"}})
+	got, _ := cutItems(t, cmds)
+	want := []any{"C", 1, 4, 4, true, true, true, true, "M", 2, 2, true, true, 2, true, true, "C", 1, 2, 2, true, true}
+	if tail := got[len(got)-len(want):]; !reflect.DeepEqual(tail, want) {
+		t.Errorf("the last items are %v, want %v", tail, want)
+	}
+}
+
 // TestItemsExpand expands items of random series as the script does.
 func TestItemsExpand(t *testing.T) {
 	check := func(series []uint8) bool {

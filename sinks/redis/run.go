@@ -13,8 +13,8 @@ type run struct {
 // fields: every second argument from the third on. Any two commands SET key value are
 // of one.
 type series struct {
-	args []string // of the last one; alias its record
-	n    int      // those before it, up to alikeAfter
+	args []string // of the first one; alias its record
+	n    int      // those behind it, up to alikeAfter-1
 }
 
 // alikeAfter is how many commands of a series make it worth while to send once what
@@ -79,7 +79,7 @@ func (c *cutter) single() {
 // beginRun begins a run of commands like this one.
 func (c *cutter) beginRun(op string, args []string) {
 	c.seal()
-	c.add(op)
+	c.open.items.op(op)
 	c.run = run{op: op, argc: len(args), place: c.number(0)}
 	c.number(0)
 	if op != "S" {
@@ -103,7 +103,7 @@ func (c *cutter) seal() {
 
 func (c *cutter) multi() {
 	c.seal()
-	c.add("M")
+	c.open.items.op("M")
 	c.number(len(c.view.ends))
 	for _, args := range c.view.commands() {
 		c.number(len(args))

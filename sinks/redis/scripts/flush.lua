@@ -7,7 +7,7 @@
 -- ARGV: nonce, fence, owner, session, chain, partial chain, done, flush id,
 --       tolerated, records, dead, audit rows, time, items, long items...
 -- The items are MessagePack values. A long one comes behind them, in the order of the
--- values true that stand for them:
+-- values true that stand for them. The letters are never long:
 --   B index checkpoint batch chain        the batch that follows
 --   C count longs argc args...            count records of one command each, with longs
 --                                         long items in all
@@ -38,6 +38,9 @@ for i, want in ipairs({'list', 'stream'}) do
 end
 local started = call('TIME')
 if started.err then return {nonce, 'refused', started.err} end
+-- take returns where the items behind it begin, and then n items.
+local pack, take = ARGV[ITEMS], cmsgpack.unpack_limit
+local pos, op = take(pack, 1, 0)
 -- The first write: a server that takes no writes says so here, before any record.
 local w = call('HINCRBY', KEYS[1], 'w', 1)
 if type(w) == 'table' then return {nonce, 'refused', w.err} end
@@ -116,18 +119,17 @@ local function fatal(err, args)
   return reject(err, '\1' .. wire(args))
 end
 
--- The items from at on; at is negative when there are no more. take returns where the
--- ones behind it begin, and then n items.
-local pack, at, long, take = ARGV[ITEMS], 0, ITEMS, cmsgpack.unpack_limit
+-- What follows reads the items from pos on, which is negative when there are no more.
+local long = ITEMS -- the last long item that was read
 
 local function list(next, ...)
-  at = next
+  pos = next
   return {...}
 end
 
 -- The next n items, with the long ones.
 local function read(n)
-  local t = list(take(pack, n, at))
+  local t = list(take(pack, n, pos))
   for j = 1, n do
     if t[j] == true then
       long = long + 1
@@ -140,18 +142,18 @@ end
 -- What take returns goes straight into the call where nothing of it is long: a table
 -- of arguments takes longer to fill and to read than all else that is done here.
 local apply = call
-local function command(next, ...) at = next; return apply(...) end
-local function mset(next, ...) at = next; return apply('MSET', ...) end
+local function command(next, ...) pos = next; return apply(...) end
+local function mset(next, ...) pos = next; return apply('MSET', ...) end
 local series = {
-  [3] = function(c, f) return function(o, k) at = o; return apply(c, k, f) end end,
-  [4] = function(c, f) return function(o, k, v) at = o; return apply(c, k, f, v) end end,
-  [6] = function(c, f, g) return function(o, k, v, w) at = o; return apply(c, k, f, v, g, w) end end,
-  [8] = function(c, f, g, h) return function(o, k, v, w, x) at = o; return apply(c, k, f, v, g, w, h, x) end end,
+  [3] = function(c, f) return function(o, k) pos = o; return apply(c, k, f) end end,
+  [4] = function(c, f) return function(o, k, v) pos = o; return apply(c, k, f, v) end end,
+  [6] = function(c, f, g) return function(o, k, v, w) pos = o; return apply(c, k, f, v, g, w) end end,
+  [8] = function(c, f, g, h) return function(o, k, v, w, x) pos = o; return apply(c, k, f, v, g, w, h, x) end end,
   [10] = function(c, f, g, h, i)
-    return function(o, k, v, w, x, y) at = o; return apply(c, k, f, v, g, w, h, x, i, y) end
+    return function(o, k, v, w, x, y) pos = o; return apply(c, k, f, v, g, w, h, x, i, y) end
   end,
   [12] = function(c, f, g, h, i, j)
-    return function(o, k, v, w, x, y, z) at = o; return apply(c, k, f, v, g, w, h, x, i, y, j, z) end
+    return function(o, k, v, w, x, y, z) pos = o; return apply(c, k, f, v, g, w, h, x, i, y, j, z) end
   end,
 }
 
@@ -165,12 +167,10 @@ end
 -- Most answers, to be found out faster than by their type.
 local fine = {[0] = true, true}
 
-while at >= 0 do
-  local op
-  at, op = take(pack, 1, at)
+while op do
   if op == 'C' or op == 'H' then
     local count, longs, argc, n, form, quick
-    at, count, longs, argc = take(pack, 3, at)
+    pos, count, longs, argc = take(pack, 3, pos)
     if op == 'C' then
       n, quick = argc, command
     else
@@ -183,9 +183,9 @@ while at >= 0 do
       return form and mixed(form, values) or values
     end
     for _ = 1, count do
-      local was, full, r = at, nil, nil
+      local was, full, r = pos, nil, nil
       if longs == 0 then
-        r = quick(take(pack, n, at))
+        r = quick(take(pack, n, pos))
       else
         full = args()
         r = apply(unpack(full))
@@ -194,7 +194,7 @@ while at >= 0 do
         records = records + 1
       else
         if not full then
-          at = was
+          pos = was
           full = args()
         end
         local err = fatal(r.err, full)
@@ -204,17 +204,17 @@ while at >= 0 do
     end
   elseif op == 'S' then
     local left, longs, most = nil, nil, 500
-    at, left, longs = take(pack, 2, at)
+    pos, left, longs = take(pack, 2, pos)
     while left > 0 do
       -- MSET either does all of it or nothing, and fails for no key's sake.
-      local n, was, first, r = math.min(left, most), at, long, nil
+      local n, was, first, r = math.min(left, most), pos, long, nil
       if longs == 0 then
-        r = mset(take(pack, 2 * n, at))
+        r = mset(take(pack, 2 * n, pos))
       else
         r = apply('MSET', unpack(read(2 * n)))
       end
       if r.err then
-        n, most, at, long = 1, 1, was, first
+        n, most, pos, long = 1, 1, was, first
         r = apply('SET', unpack(read(2)))
         if r.err then return stop(r.err) end
       end
@@ -222,10 +222,10 @@ while at >= 0 do
     end
   elseif op == 'M' then
     local count, argc, body, failed = nil, nil, {}, nil
-    at, count = take(pack, 1, at)
+    pos, count = take(pack, 1, pos)
     local skip = applied
     for j = 1, count do
-      at, argc = take(pack, 1, at)
+      pos, argc = take(pack, 1, pos)
       local args = read(argc)
       if not failed and j > skip then
         local r = apply(unpack(args))
@@ -255,6 +255,8 @@ while at >= 0 do
     head, chain, ended = t[1], id, true
     done, applied, bad, nbad, pinned, batch, id = 0, 0, '', 0, '', '', ''
   end
+  if pos < 0 then break end
+  pos, op = take(pack, 1, pos)
 end
 save('')
 return {nonce, 'ok', micros(), rejects}
