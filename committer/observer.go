@@ -35,8 +35,10 @@ type StepInfo struct {
 	Checkpoint, First, Last uint64
 	// Batches is the number of batches that end in the step.
 	Batches int
-	// Records, Dead and Bytes are of the step; Bytes without dead records. Lost are
-	// those of the dead that are not in the dead letters, because GiveUp was called.
+	// Records, Dead and Bytes are of the step; Bytes without dead records. Of a step
+	// that failed when a beginning of it was in, they are of that beginning, without the
+	// bytes of a batch that does not end there. Lost are those of the dead that are not in
+	// the dead letters, because GiveUp was called.
 	Records, Dead, Lost, Bytes int64
 	// Settled says that no answer of the store, but the mark, told that it is in.
 	Settled bool

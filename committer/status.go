@@ -73,7 +73,7 @@ type Counters struct {
 	Batches uint64 `json:"batches"`
 	Records uint64 `json:"records"`
 	Dead    uint64 `json:"dead"`
-	// Bytes are those of Records.
+	// Bytes are those of Records, as StepInfo has them.
 	Bytes uint64 `json:"bytes"`
 	// Skipped are records that the log did not know to be in the store, and that
 	// were found there when the lane was opened, or came again and were compared.
